@@ -1,3 +1,4 @@
+#include <torch/nn/functional/normalization.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -101,6 +102,37 @@ ExportCase half_of_squares() {
   return half;
 }
 
+// Constants beyond the range of float16: a smallest divisor, masks, factors that cancel, and whole
+// numbers that become floats.
+ExportCase half_of_extreme_constants() {
+  nn::Linear layer(64, 8);
+  ExportCase half{.name = "extreme_constants_half", .module = layer.ptr()};
+  half.forward = [layer](const Tensors& x) mutable {
+    namespace F = nn::functional;
+    const torch::Tensor zero = x[0] * 0;
+    const torch::Tensor mask = x[0] > 0;
+    const torch::Tensor count = torch::arange(64, torch::kLong) * 5000 + x[1] * 100'000;
+    return Tensors{F::normalize(x[0], F::NormalizeFuncOptions().dim(2)),
+                   F::normalize(zero, F::NormalizeFuncOptions().dim(2)),
+                   x[0].masked_fill(mask, -1e9).softmax(2),
+                   (x[0] + mask.to(torch::kFloat) * -1e9).softmax(2),
+                   torch::where(mask, x[0], -1e9).amax(2),
+                   x[0] * 1e6 / 1e6,
+                   x[0] * 1e-9 * 1e9,
+                   zero / (zero.abs() + 1e-10),
+                   layer->forward(x[0] * 1e7) * 1e-7,
+                   layer->forward(x[0].masked_fill(mask, -1e9).softmax(2)),
+                   at::cat({x[0] * 1e6, x[0]}, 2).chunk(2, 2)[0] * 1e-6,
+                   count.to(torch::kFloat) / 400'000,
+                   count / 400'000.0};
+  };
+  half.inputs = {floats({3, 64}), integers(0, 3, {1, 1})};
+  half.options.half = true;
+  half.tolerance = 1e-2;
+  half.negligible = 0.1;
+  return half;
+}
+
 }  // namespace
 
 // Two weights of 2.2 GB each, so that the last layer's weight begins beyond a 32-bit offset.
@@ -149,6 +181,7 @@ std::vector<ExportCase> net_cases() {
   half.tolerance = 5e-3;
   cases.push_back(std::move(half));
   cases.push_back(half_of_squares());
+  cases.push_back(half_of_extreme_constants());
   ExportCase apart =
       case_of("auto_encoder_external_data", "", Autoencoder(), floats({3, 160, 160}));
   apart.options.most_bytes_in_one_file = 8192;

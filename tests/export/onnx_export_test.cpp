@@ -74,6 +74,39 @@ TEST_F(OnnxExportTest, FoldsBatchNormIntoTheConvolution) {
   EXPECT_THAT(model.operators, Not(Contains("BatchNormalization")));
 }
 
+// Folding replaces the convolution's weights, which other operations may use under another name.
+TEST_F(OnnxExportTest, FoldingABatchNormKeepsWeightsThatAreStillUsed) {
+  using Code = std::function<torch::Tensor(const torch::Tensor& x, const torch::Tensor& weight)>;
+  const torch::Tensor zeros = torch::zeros({4});
+  const std::vector<std::pair<Code, Code>> cases = {
+      {[](const auto& x, const auto& weight) { return at::conv2d(x, weight.contiguous()); },
+       [](const auto& x, const auto& weight) { return at::conv2d(x, weight).relu(); }},
+      {[](const auto& x, const auto& weight) { return at::conv2d(x, weight); },
+       [](const auto& x, const auto& weight) {
+         return at::conv2d(x, weight.to(torch::kFloat)).relu();
+       }},
+      {[=](const auto& x, const auto& weight) { return at::conv2d(x, weight, zeros); },
+       [=](const auto& x, const auto& weight) {
+         return at::conv2d(x.relu(), weight, torch::zeros({4})).relu() + x.mean();
+       }}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    for (const bool first : {true, false}) {
+      nn::Sequential parts(nn::Conv2d(nn::Conv2dOptions(3, 4, 3)), nn::BatchNorm2d(4));
+      const torch::Tensor weight = parts[0]->as<nn::Conv2d>()->weight;
+      const OnnxForward forward = [&](const std::vector<torch::Tensor>& x) {
+        torch::Tensor other = first ? cases[i].second(x[0], weight) : torch::Tensor();
+        const auto y = parts[1]->as<nn::BatchNorm2d>()->forward(cases[i].first(x[0], weight));
+        if (!first) other = cases[i].second(x[0], weight);
+        return std::vector<torch::Tensor>{y + other};
+      };
+      export_onnx(*parts, forward, {torch::randn({2, 3, 8, 8})}, path);
+      const ReadModel model = read_model(path);
+      EXPECT_THAT(model.operators, Not(Contains("BatchNormalization"))) << i;
+      EXPECT_THAT(model.unknown_inputs, ::testing::IsEmpty()) << i;
+    }
+  }
+}
+
 // The convolution's result is used twice, so that the normalisation must not be folded into it.
 TEST_F(OnnxExportTest, KeepsABatchNormWhoseInputIsUsedElsewhere) {
   nn::Sequential parts(nn::Conv2d(nn::Conv2dOptions(3, 4, 3)), nn::BatchNorm2d(4));
@@ -111,6 +144,48 @@ TEST_F(OnnxExportTest, HalfAddsUpSquaresInFloat32) {
   export_onnx(*empty, forward, {torch::randn({2, 8})}, path, {.half = true});
   EXPECT_THAT(read_model(path).operators, ElementsAre("Cast", "Cast", "Mul", "ReduceMean", "Add",
                                                       "Sqrt", "Div", "Cast", "Cast"));
+}
+
+// Float16 holds numbers between 6e-8 and 65504, with full precision from 6e-5 on.
+TEST_F(OnnxExportTest, HalfKeepsOperationsWithConstantsBeyondItsRangeInFloat32) {
+  constexpr std::int32_t kFloat32 = 1;
+  const torch::Tensor large = torch::full({4}, 1e6);
+  const torch::Tensor mixed = torch::tensor({1.0F, 1e-12F, 1.0F, 1.0F});
+  using Code = std::function<torch::Tensor(const torch::Tensor&)>;
+  const std::vector<std::pair<const char*, Code>> cases = {
+      {"clamp_min", [](const torch::Tensor& x) { return x.clamp_min(1e-12); }},
+      {"add", [](const torch::Tensor& x) { return x + 1e-8; }},
+      {"mul", [](const torch::Tensor& x) { return x * 1e6; }},
+      {"masked_fill", [](const torch::Tensor& x) { return x.masked_fill(x.isnan(), -1e9); }},
+      {"where", [](const torch::Tensor& x) { return torch::where(x.isnan(), x, 1e-30); }},
+      {"div", [=](const torch::Tensor& x) { return x / large; }},
+      {"maximum", [=](const torch::Tensor& x) { return at::maximum(x, mixed); }},
+      {"compare", [](const torch::Tensor& x) { return (x > 1e-10).to(torch::kFloat); }},
+      {"pad", [](const torch::Tensor& x) { return at::constant_pad_nd(x, {1, 1}, -1e9); }},
+      {"threshold", [](const torch::Tensor& x) { return at::threshold(x, 1e-9, 1e5); }}};
+  for (const auto& [name, code] : cases) {
+    nn::Sequential empty;
+    const OnnxForward forward = [code = code](const std::vector<torch::Tensor>& x) {
+      return std::vector<torch::Tensor>{code(x[0])};
+    };
+    export_onnx(*empty, forward, {torch::randn({2, 4})}, path, {.half = true});
+    const ReadModel model = read_model(path);
+    for (const auto& [constant, type] : model.initializers) {
+      constexpr std::int32_t kInt64 = 7;
+      EXPECT_TRUE(type == kFloat32 || type == kInt64) << name << ' ' << constant << ' ' << type;
+    }
+  }
+}
+
+// After an operation whose results float16 holds for any argument, it is enough again.
+TEST_F(OnnxExportTest, HalfReturnsToFloat16BehindASoftmax) {
+  constexpr std::int32_t kFloat16 = 10;
+  nn::Linear net(4, 4);
+  const OnnxForward forward = [&](const std::vector<torch::Tensor>& x) {
+    return std::vector<torch::Tensor>{net->forward(x[0].masked_fill(x[0] > 0, -1e9).softmax(1))};
+  };
+  export_onnx(*net, forward, {torch::randn({2, 4})}, path, {.half = true});
+  EXPECT_EQ(read_model(path).initializers.at("weight"), kFloat16);
 }
 
 TEST_F(OnnxExportTest, WritesTheOpsetThatWasAskedFor) {

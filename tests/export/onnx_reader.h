@@ -1,8 +1,11 @@
 // A minimal reader of ONNX files for tests.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +22,7 @@ struct ReadModel {
   std::map<std::string, std::string> locations{};      ///< external data files by initializer
   std::vector<std::string> inputs{};
   std::vector<std::string> outputs{};
+  std::vector<std::string> unknown_inputs{};  ///< inputs of nodes that nothing makes
   /// Sizes of inputs and outputs, for example "batch,3,8,8".
   std::map<std::string, std::string> sizes{};
 };
@@ -76,10 +80,22 @@ inline void read_initializer(protozero::pbf_reader tensor, ReadModel& model) {
 }
 
 inline void read_graph(protozero::pbf_reader graph, ReadModel& model) {
+  std::set<std::string> used;
+  std::set<std::string> made = {""};  // an omitted input
   while (graph.next()) {
     if (graph.tag() == 1) {
       protozero::pbf_reader node = graph.get_message();
-      while (node.next(4)) model.operators.push_back(node.get_string());
+      while (node.next()) {
+        if (node.tag() == 1) {
+          used.insert(node.get_string());
+        } else if (node.tag() == 2) {
+          made.insert(node.get_string());
+        } else if (node.tag() == 4) {
+          model.operators.push_back(node.get_string());
+        } else {
+          node.skip();
+        }
+      }
     } else if (graph.tag() == 5) {
       read_initializer(graph.get_message(), model);
     } else if (graph.tag() == 11) {
@@ -90,6 +106,10 @@ inline void read_graph(protozero::pbf_reader graph, ReadModel& model) {
       graph.skip();
     }
   }
+  made.insert(model.inputs.begin(), model.inputs.end());
+  for (const auto& [name, type] : model.initializers) made.insert(name);
+  std::set_difference(used.begin(), used.end(), made.begin(), made.end(),
+                      std::back_inserter(model.unknown_inputs));
 }
 
 inline ReadModel read_model(const std::filesystem::path& path) {

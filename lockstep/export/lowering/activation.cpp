@@ -12,6 +12,12 @@ void lower_activation(RecordedOperation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor(0)});
 }
 
+void lower_relu(RecordedOperation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  if (at::isFloatingType(type)) return op.result("Relu", {op.tensor(0)});
+  op.result("Max", {op.tensor(0), op.graph().scalar(0, type)});
+}
+
 // Outside of training, dropout is the identity.
 void lower_dropout(RecordedOperation& op, const Operator&) {
   if (op.flag(2)) {
@@ -226,7 +232,7 @@ constexpr Operator kActivation[] = {
     {"logit", lower_logit},
     {"mish", lower_mish},
     {"prelu", lower_prelu},
-    {"relu", lower_activation, "Relu"},
+    {"relu", lower_relu},
     {"relu6", lower_relu6},
     {"rrelu", lower_rrelu},
     {"selu", lower_selu},

@@ -37,13 +37,32 @@ void lower_logical_not(RecordedOperation& op, const Operator&) {
   op.result("Not", {op.tensor_as(0, at::kBool)});
 }
 
-void lower_isnan(RecordedOperation& op, const Operator&) { op.result("IsNaN", {op.tensor(0)}); }
+// All whole numbers and booleans are finite.
+bool bind_if_always_finite(RecordedOperation& op, bool truth) {
+  if (at::isFloatingType(op.type(0))) return false;
+  const std::string value = op.graph().scalar(truth ? 1 : 0, at::kBool);
+  op.result("Expand", {value, op.graph().sizes(op.result_sizes())});
+  return true;
+}
 
-void lower_isinf(RecordedOperation& op, const Operator&) { op.result("IsInf", {op.tensor(0)}); }
+// ONNX has IsInf for float16 since opset 20.
+std::string is_infinite(RecordedOperation& op) {
+  const std::string x = op.tensor(0);
+  const bool is_half = op.graph().type_of(x) == ElementType::kFloat16;
+  return op.add("IsInf", {is_half ? op.graph().cast(x, ElementType::kFloat) : x});
+}
+
+void lower_isnan(RecordedOperation& op, const Operator&) {
+  if (!bind_if_always_finite(op, false)) op.result("IsNaN", {op.tensor(0)});
+}
+
+void lower_isinf(RecordedOperation& op, const Operator&) {
+  if (!bind_if_always_finite(op, false)) op.bind(is_infinite(op));
+}
 
 void lower_isfinite(RecordedOperation& op, const Operator&) {
-  const std::string x = op.tensor(0);
-  op.result("Not", {op.add("Or", {op.add("IsNaN", {x}), op.add("IsInf", {x})})});
+  if (bind_if_always_finite(op, true)) return;
+  op.result("Not", {op.add("Or", {op.add("IsNaN", {op.tensor(0)}), is_infinite(op)})});
 }
 
 void lower_where(RecordedOperation& op, const Operator&) {

@@ -8,11 +8,17 @@
 namespace lockstep::onnx {
 namespace {
 
+// Float functions of integers return floats: the computation uses the result's type.
 void lower_unary(RecordedOperation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor_as(0, op.result_type())});
 }
 
-// Float functions of integers return floats: the computation uses the result's type.
+// floor() and similar: whole numbers are already rounded.
+void lower_rounding(RecordedOperation& op, const Operator& entry) {
+  if (!at::isFloatingType(op.result_type())) return op.bind(op.tensor(0));
+  op.result(entry.onnx, {op.tensor(0)});
+}
+
 void lower_binary(RecordedOperation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
   op.result(entry.onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
@@ -245,6 +251,7 @@ void lower_erfc(RecordedOperation& op, const Operator&) {
 }
 
 void lower_trunc(RecordedOperation& op, const Operator&) {
+  if (!at::isFloatingType(op.result_type())) return op.bind(op.tensor(0));
   op.bind(truncated(op, op.tensor(0), op.result_type()));
 }
 
@@ -405,7 +412,7 @@ constexpr Operator kElementwise[] = {
     {"__and__", lower_bitwise, "And"},
     {"__or__", lower_bitwise, "Or"},
     {"__xor__", lower_bitwise, "Xor"},
-    {"ceil", lower_unary, "Ceil"},
+    {"ceil", lower_rounding, "Ceil"},
     {"clamp", lower_clamp},
     {"clamp_max", lower_clamp_max},
     {"clamp_min", lower_clamp_min},
@@ -418,7 +425,7 @@ constexpr Operator kElementwise[] = {
     {"exp", lower_unary, "Exp"},
     {"exp2", lower_exp2},
     {"expm1", lower_expm1},
-    {"floor", lower_unary, "Floor"},
+    {"floor", lower_rounding, "Floor"},
     {"floor_divide", lower_floor_divide},
     {"fmod", lower_fmod},
     {"frac", lower_frac},
@@ -437,7 +444,7 @@ constexpr Operator kElementwise[] = {
     {"rad2deg", lower_rad2deg},
     {"reciprocal", lower_unary, "Reciprocal"},
     {"remainder", lower_remainder},
-    {"round", lower_unary, "Round"},
+    {"round", lower_rounding, "Round"},
     {"rsqrt", lower_rsqrt},
     {"rsub", lower_rsub},
     {"sgn", lower_sign},

@@ -12,11 +12,17 @@ namespace {
 // Constants up to this size are compared by value, larger ones by tensor identity.
 constexpr std::size_t kMostBytesCompared = 256;
 
-// The float16 range ends at 65504: values beyond it, such as a mask of -1e9, are clamped to it
-// instead of becoming infinite.
-at::Tensor to_half(const at::Tensor& tensor) {
+// Whether float16 holds the values of a float32 tensor but for rounding. Single parameters may
+// vanish beside larger ones, as when any model is rounded. A number in the code may not, since its
+// purpose is to be different from zero.
+bool is_in_range_of_half(const at::Tensor& tensor, bool is_parameter) {
   constexpr double kLargest = 65504;
-  return at::where(tensor.isfinite(), tensor.clamp(-kLargest, kLargest), tensor).to(at::kHalf);
+  constexpr double kSmallestNormal = 6.103515625e-05;
+  const at::Tensor sizes = tensor.abs();
+  const at::Tensor finite = sizes.masked_select(sizes.isfinite().logical_and(sizes > 0));
+  if (finite.numel() == 0) return true;
+  const at::Tensor smallest = is_parameter ? finite.max() : finite.min();
+  return finite.max().item<double>() <= kLargest && smallest.item<double>() >= kSmallestNormal;
 }
 
 }  // namespace
@@ -50,7 +56,12 @@ ElementType element_type(at::ScalarType type) {
 }
 
 ElementType GraphBuilder::type_of(at::ScalarType type) const {
-  return half_ && type == at::kFloat ? ElementType::kFloat16 : element_type(type);
+  return half() && type == at::kFloat ? ElementType::kFloat16 : element_type(type);
+}
+
+ElementType GraphBuilder::type_of(const std::string& name) const {
+  const auto found = types_.find(name);
+  return found == types_.end() ? ElementType::kUndefined : found->second;
 }
 
 std::string GraphBuilder::unique_name(const std::string& wish) {
@@ -59,8 +70,53 @@ std::string GraphBuilder::unique_name(const std::string& wish) {
   return name;
 }
 
+void GraphBuilder::require_one_type(const std::string& op_type, const Names& inputs) const {
+  const std::size_t first = deciding_input(op_type);
+  const ElementType type = type_of(inputs.at(first));
+  const std::size_t last = std::min(inputs.size() - first, inputs_of_one_type(op_type)) + first;
+  for (std::size_t i = first; i < last; ++i) {
+    const ElementType other = type_of(inputs[i]);
+    if (other == type || other == ElementType::kUndefined) continue;
+    throw Unsupported(str("its arguments are of the types ", type_name(type), " and ",
+                          type_name(other), ", which ONNX's ", op_type, " does not take together"));
+  }
+}
+
 Names GraphBuilder::add(const std::string& op_type, Names inputs, Attributes attributes,
                         std::size_t outputs) {
+  const std::size_t first = deciding_input(op_type);
+  const ElementType type = type_of(inputs.at(first));
+  if (type == ElementType::kUndefined) {  // the result of an operation that was refused
+    return append(op_type, std::move(inputs), std::move(attributes), outputs);
+  }
+  require_one_type(op_type, inputs);
+  const auto computable = computable_type(op_type, type, opset_);
+  if (!computable) {
+    throw Unsupported(str("onnxruntime has no ", op_type, " for values of type ", type_name(type)));
+  }
+  if (*computable == type) {
+    return append(op_type, std::move(inputs), std::move(attributes), outputs);
+  }
+  for (std::size_t i = 0; i < inputs_of_one_type(op_type) && first + i < inputs.size(); ++i) {
+    std::string& input = inputs[first + i];
+    if (!input.empty()) input = cast(input, *computable);
+  }
+  Names results = append(op_type, std::move(inputs), std::move(attributes), outputs);
+  for (std::string& result : results) {
+    if (type_of(result) == *computable) result = cast(result, type);
+  }
+  return results;
+}
+
+std::string GraphBuilder::cast(const std::string& name, ElementType type) {
+  if (type_of(name) == type) return name;
+  return add("Cast", {name}, {{"to", static_cast<std::int64_t>(type)}});
+}
+
+Names GraphBuilder::append(const std::string& op_type, Names inputs, Attributes attributes,
+                           std::size_t outputs) {
+  std::vector<ElementType> types;
+  for (const std::string& input : inputs) types.push_back(type_of(input));
   const std::string base = scope_.empty() ? op_type : scope_ + "/" + op_type;
   const int count = counters_[base]++;
   OnnxNode node{.op_type = op_type,
@@ -71,6 +127,8 @@ Names GraphBuilder::add(const std::string& op_type, Names inputs, Attributes att
   for (std::size_t i = 0; i < outputs; ++i) {
     node.outputs.push_back(unique_name(i == 0 ? node.name : str(node.name, ':', i)));
   }
+  const auto results = output_types(node, types, outputs);
+  for (std::size_t i = 0; i < outputs; ++i) types_[node.outputs[i]] = results[i];
   graph_.nodes.push_back(std::move(node));
   return graph_.nodes.back().outputs;
 }
@@ -82,7 +140,12 @@ std::string GraphBuilder::add(const std::string& op_type, Names inputs, Attribut
 std::string GraphBuilder::constant(const at::Tensor& tensor, const std::string& wish,
                                    bool keep_float) {
   at::Tensor values = tensor.detach().cpu();
-  if (half_ && values.scalar_type() == at::kFloat && !keep_float) values = to_half(values);
+  if (half() && values.scalar_type() == at::kFloat && !keep_float) {
+    if (!is_in_range_of_half(values, !wish.empty())) {
+      throw BeyondFloat16("a constant is beyond the range of float16");
+    }
+    values = values.to(at::kHalf);
+  }
   const auto owner = std::make_shared<at::Tensor>(values.contiguous());
   TensorData data{
       .type = element_type(owner->scalar_type()),
@@ -98,16 +161,12 @@ std::string GraphBuilder::constant(const at::Tensor& tensor, const std::string& 
   const auto [known, is_new] = constants_.try_emplace(key);
   if (!is_new) return known->second;
   data.name = unique_name(wish.empty() ? str("constant_", constants_.size()) : wish);
+  if (!wish.empty() && data.name != wish) wishes_[data.name] = wish;
+  types_[data.name] = data.type;
   known->second = data.name;
   kept_.push_back(tensor);
   graph_.initializers.push_back(std::move(data));
   return known->second;
-}
-
-void GraphBuilder::forget_constant(const std::string& name) {
-  std::erase_if(graph_.initializers, [&](const TensorData& tensor) { return tensor.name == name; });
-  std::erase_if(constants_, [&](const auto& entry) { return entry.second == name; });
-  names_.erase(name);
 }
 
 std::string GraphBuilder::integers(const std::vector<std::int64_t>& values) {
@@ -174,6 +233,11 @@ OnnxNode* GraphBuilder::maker(const std::string& name) {
   return nullptr;
 }
 
+void GraphBuilder::keep_nodes(std::size_t count) {
+  graph_.nodes.resize(count);
+  if (maker(batch_) == nullptr) batch_.clear();
+}
+
 void GraphBuilder::remove_unused() {
   std::set<std::string> used;
   for (const ValueInfo& output : graph_.outputs) used.insert(output.name);
@@ -189,6 +253,27 @@ void GraphBuilder::remove_unused() {
   graph_.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
   std::erase_if(graph_.initializers,
                 [&](const TensorData& tensor) { return !used.contains(tensor.name); });
+  rename_to_wishes();
+}
+
+void GraphBuilder::rename_to_wishes() {
+  std::set<std::string> taken;
+  for (const ValueInfo& input : graph_.inputs) taken.insert(input.name);
+  for (const OnnxNode& node : graph_.nodes) taken.insert(node.outputs.begin(), node.outputs.end());
+  for (const TensorData& tensor : graph_.initializers) taken.insert(tensor.name);
+  std::unordered_map<std::string, std::string> new_names;
+  for (TensorData& tensor : graph_.initializers) {
+    const auto wish = wishes_.find(tensor.name);
+    if (wish == wishes_.end() || !taken.insert(wish->second).second) continue;
+    new_names[tensor.name] = wish->second;
+    tensor.name = wish->second;
+  }
+  for (OnnxNode& node : graph_.nodes) {
+    for (std::string& input : node.inputs) {
+      const auto found = new_names.find(input);
+      if (found != new_names.end()) input = found->second;
+    }
+  }
 }
 
 }  // namespace lockstep::onnx

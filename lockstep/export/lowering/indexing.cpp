@@ -145,8 +145,19 @@ void lower_scatter(RecordedOperation& op, const Operator& entry) {
     source = cut_to_index(op, source);
   }
   const std::string reduction = entry.onnx;
-  if (!reduction.empty()) attributes.emplace_back("reduction", reduction);
-  op.result("ScatterElements", {op.tensor_as(0, type), op.tensor(2), source}, attributes);
+  const std::string x = op.tensor_as(0, type);
+  if (reduction.empty()) return op.result("ScatterElements", {x, op.tensor(2), source}, attributes);
+  attributes.emplace_back("reduction", reduction);
+  // onnxruntime does not add up float16.
+  const ElementType element = op.graph().type_of(x);
+  const bool is_half = element == ElementType::kFloat16;
+  const auto in = [&](const std::string& name, ElementType wanted) {
+    return is_half ? op.graph().cast(name, wanted) : name;
+  };
+  const std::string sums =
+      op.add("ScatterElements",
+             {in(x, ElementType::kFloat), op.tensor(2), in(source, ElementType::kFloat)}, attributes);
+  op.bind(in(sums, element));
 }
 
 void lower_one_hot(RecordedOperation& op, const Operator&) {

@@ -19,8 +19,23 @@ GemmFactor gemm_factor(RecordedOperation& op, std::size_t i) {
   return {op.tensor(i), false};
 }
 
+// alpha * a * b + beta * c for whole numbers, which onnxruntime's Gemm does not take.
+void emit_whole_product(RecordedOperation& op, const GemmFactor& a, const GemmFactor& b,
+                        const std::string& c, double alpha, double beta) {
+  const at::ScalarType type = op.result_type();
+  const auto matrix = [&](const GemmFactor& factor) {
+    return factor.transposed ? op.transpose(factor.name, {1, 0}) : factor.name;
+  };
+  const auto scaled = [&](const std::string& name, double factor) {
+    return factor == 1 ? name : op.add("Mul", {name, op.graph().scalar(factor, type)});
+  };
+  const std::string product = scaled(op.add("MatMul", {matrix(a), matrix(b)}), alpha);
+  op.bind(c.empty() ? product : op.add("Add", {product, scaled(c, beta)}));
+}
+
 void emit_gemm(RecordedOperation& op, const GemmFactor& a, const GemmFactor& b,
                const std::string& c, double alpha, double beta) {
+  if (!at::isFloatingType(op.result_type())) return emit_whole_product(op, a, b, c, alpha, beta);
   op.result("Gemm", {a.name, b.name, c},
             {{"alpha", alpha},
              {"beta", beta},

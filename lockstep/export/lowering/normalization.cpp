@@ -14,7 +14,7 @@ at::Tensor or_filled(const std::optional<at::Tensor>& tensor, const at::Tensor& 
 // An affine argument that may be None: the tensor itself, or `count` ones or zeros.
 std::string affine_or(RecordedOperation& op, std::size_t i, std::int64_t count, double value) {
   if (op.has(i)) return op.tensor(i);
-  return op.graph().constant(at::full({count}, value, at::kFloat), "");
+  return op.graph().constant(at::full({count}, value, op.result_type()), "");
 }
 
 // Folds batch normalisation into the preceding convolution by changing its weights: (w x + b -
@@ -47,9 +47,6 @@ bool fold_into_convolution(RecordedOperation& op) {
   const std::string name = convolution.wish(1);
   const auto dot = name.rfind('.');
   const std::string bias_name = (dot == std::string::npos ? "" : name.substr(0, dot + 1)) + "bias";
-  for (std::size_t i = 1; i < node->inputs.size(); ++i) {
-    if (source.input(i)->uses().size() == 1) op.graph().forget_constant(node->inputs[i]);
-  }
   const std::string new_weight = op.graph().constant(folded.to(weight->scalar_type()), name);
   const std::string new_bias = op.graph().constant(shift.to(weight->scalar_type()), bias_name);
   node->inputs = {node->inputs[0], new_weight, new_bias};
@@ -121,7 +118,7 @@ void lower_group_norm(RecordedOperation& op, const Operator&) {
   std::int64_t rest = channels / groups;
   for (std::size_t d = 2; d < sizes.size(); ++d) rest *= op.fixed(sizes[d], "an image's size");
   const Extents grouped = {sizes[0], static_extent(groups), static_extent(rest)};
-  const at::Tensor one = at::ones({groups}, at::kFloat);
+  const at::Tensor one = at::ones({groups}, op.result_type());
   const std::string normal =
       op.add("InstanceNormalization",
              {op.reshape(op.tensor(0), grouped), op.graph().constant(one, ""),

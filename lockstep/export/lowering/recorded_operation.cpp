@@ -83,12 +83,13 @@ std::string RecordedOperation::materialize(const Value* value) {
   return named(found->second);
 }
 
-std::string RecordedOperation::named(Operand& operand) {
-  if (operand.name.empty() && operand.constant.defined()) {
-    operand.name = builder_.constant(operand.constant, operand.wish);
-  }
+// In a graph of float16, some operations compute in float32, and read the results of the others
+// converted.
+std::string RecordedOperation::named(const Operand& operand) {
+  if (operand.constant.defined()) return builder_.constant(operand.constant, operand.wish);
   if (operand.name.empty()) throw Unsupported("an argument is not a tensor");
-  return operand.name;
+  return operand.is_float32 ? builder_.cast(operand.name, builder_.type_of(at::kFloat))
+                            : operand.name;
 }
 
 std::string RecordedOperation::tensor(std::size_t i) {
@@ -119,7 +120,7 @@ Names RecordedOperation::tensors(std::size_t i) {
   }
   const auto found = operands_.find(list);
   if (found == operands_.end()) throw Unsupported("an argument is not a list of tensors");
-  for (Operand& member : found->second.members) names.push_back(named(member));
+  for (const Operand& member : found->second.members) names.push_back(named(member));
   return names;
 }
 
@@ -257,29 +258,42 @@ std::vector<Extents> RecordedOperation::list_sizes() const {
 }
 
 void RecordedOperation::bind(const std::string& name, std::size_t k) {
-  operands_[node_.output(k)] = {.name = name};
+  const at::ScalarType type = result_type(k);
+  const ElementType got = builder_.type_of(name);
+  if (got != builder_.type_of(type) && got != ElementType::kUndefined) {
+    throw Unsupported(str("its lowering is not for arguments of this type: the result would be ",
+                          type_name(got), ", expected ", type_name(builder_.type_of(type))));
+  }
+  operands_[node_.output(k)] = {.name = name, .is_float32 = type == at::kFloat};
 }
 
 void RecordedOperation::bind_list(const Names& names) {
   Operand list;
-  for (const std::string& name : names) list.members.push_back({.name = name});
+  for (const std::string& name : names) {
+    const bool is_float32 = is_tensor(0) && type(0) == at::kFloat;
+    list.members.push_back({.name = name, .is_float32 = is_float32});
+  }
   operands_[node_.output(0)] = std::move(list);
 }
 
 std::string RecordedOperation::cast(const std::string& name, at::ScalarType from,
                                     at::ScalarType to) {
   if (from == to) return name;
-  return add("Cast", {name}, {{"to", static_cast<std::int64_t>(builder_.type_of(to))}});
+  const bool may_be_large = from == at::kShort || from == at::kInt || from == at::kLong;
+  if (builder_.half() && to == at::kFloat && may_be_large) {
+    throw BeyondFloat16("whole numbers become float16");
+  }
+  return builder_.cast(name, builder_.type_of(to));
 }
 
 std::string RecordedOperation::widened(const std::string& name, at::ScalarType type) {
   if (!builder_.half() || type != at::kFloat) return name;
-  return add("Cast", {name}, {{"to", static_cast<std::int64_t>(ElementType::kFloat)}});
+  return builder_.cast(name, ElementType::kFloat);
 }
 
 std::string RecordedOperation::narrowed(const std::string& name, at::ScalarType type) {
   if (!builder_.half() || type != at::kFloat) return name;
-  return add("Cast", {name}, {{"to", static_cast<std::int64_t>(ElementType::kFloat16)}});
+  return builder_.cast(name, ElementType::kFloat16);
 }
 
 std::string RecordedOperation::wide_scalar(double value, at::ScalarType type) {

@@ -14,19 +14,13 @@
 
 namespace lockstep::onnx {
 
-/// Thrown for an operation, or a use of one, that has no lowering. The translator collects these
-/// errors and reports them together.
-class Unsupported : public Error {
- public:
-  using Error::Error;
-};
-
 /// Information on a recorded value while the graph is built.
 struct Operand {
-  std::string name{};              ///< in the ONNX graph; empty until it is needed there
+  std::string name{};              ///< in the ONNX graph; empty for a known value
   at::Tensor constant{};           ///< defined if the value is known: parameter, folded constant
   std::string wish{};              ///< the preferred name of its initializer
   std::vector<Operand> members{};  ///< members of a list of tensors
+  bool is_float32 = false;         ///< in LibTorch; the graph may have it as float16
 };
 
 using Operands = std::unordered_map<const torch::jit::Value*, Operand>;
@@ -114,7 +108,7 @@ class RecordedOperation {
   void result(const std::string& op_type, Names inputs, Attributes attributes = {}) {
     bind(add(op_type, std::move(inputs), std::move(attributes)));
   }
-  /// Makes the value `name` the operation's result.
+  /// Makes the value `name` the operation's result. Throws Unsupported if it is of another type.
   void bind(const std::string& name, std::size_t k = 0);
   /// Makes the values with these names the members of the operation's result, a list of tensors.
   void bind_list(const Names& names);
@@ -154,7 +148,7 @@ class RecordedOperation {
  private:
   const torch::jit::Value* input(std::size_t i) const { return node_.input(i); }
   std::string materialize(const torch::jit::Value* value);
-  std::string named(Operand& operand);
+  std::string named(const Operand& operand);
   const Extents& sizes_of(const torch::jit::Value* value) const;
 
   const torch::jit::Node& node_;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <stdexcept>
+#include <string_view>
 
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -107,8 +109,11 @@ class Translator {
     }
     for (std::size_t i = 0; i < input_count_; ++i) {
       builder_.graph().inputs.push_back(value_info(names[i], *values[i], names[i]));
-      const bool narrow = options_.half && scalar_type_in(*values[i]) == at::kFloat;
-      operands_[values[i]] = {.name = narrow ? cast(names[i], ElementType::kFloat16) : names[i]};
+      builder_.declare(names[i], builder_.graph().inputs.back().type);
+      const bool is_float32 = scalar_type_in(*values[i]) == at::kFloat;
+      operands_[values[i]] = {
+          .name = is_float32 ? builder_.cast(names[i], builder_.type_of(at::kFloat)) : names[i],
+          .is_float32 = is_float32};
       if (trace_.batch_dimensions[i] >= 0 && !has_batch_source_) {
         builder_.set_batch_source(names[i], trace_.batch_dimensions[i]);
         has_batch_source_ = true;
@@ -118,10 +123,6 @@ class Translator {
       operands_[values[input_count_ + i]] = {.constant = parameters_[i].second,
                                              .wish = parameters_[i].first};
     }
-  }
-
-  std::string cast(const std::string& name, ElementType type) {
-    return builder_.add("Cast", {name}, {{"to", static_cast<std::int64_t>(type)}});
   }
 
   void lower(const Node& node) {
@@ -136,8 +137,7 @@ class Translator {
       const Operator* const entry = find_operator(name);
       if (entry == nullptr) throw Unsupported("");
       require_same_arguments(node, name);
-      RecordedOperation operation(node, trace_, operands_, builder_, options_.fold_batch_norm);
-      entry->lower(operation, *entry);
+      lower_in_its_type(node, *entry);
       return;
     } catch (const Unsupported& error) {
       refusals_.add(name, error.what(), location.text());
@@ -147,7 +147,58 @@ class Translator {
       refusals_.add(name, "arguments of fewer dimensions than its lowering expects",
                     location.text());
     }
+    builder_.set_wide(false);
     bind_placeholders(node);
+  }
+
+  void lower_with(const Node& node, const Operator& entry, bool wide) {
+    builder_.set_wide(wide);
+    RecordedOperation operation(node, trace_, operands_, builder_, options_.fold_batch_norm);
+    entry.lower(operation, entry);
+  }
+
+  // In a graph of float16, an operation with a constant beyond its range computes in float32, and
+  // so do those that take its result, up to one whose results float16 holds for any argument.
+  void lower_in_its_type(const Node& node, const Operator& entry) {
+    const std::size_t nodes = builder_.graph().nodes.size();
+    bool wide = options_.half && takes_wide_values(node);
+    try {
+      lower_with(node, entry, wide);
+    } catch (const BeyondFloat16&) {
+      wide = true;
+      builder_.keep_nodes(nodes);
+      lower_with(node, entry, wide);
+    }
+    builder_.set_wide(false);
+    if (!wide || !has_small_results(entry)) return;
+    for (const Value* output : node.outputs()) {
+      const auto found = operands_.find(output);
+      if (found == operands_.end() || !found->second.is_float32) continue;
+      found->second.name = builder_.cast(found->second.name, ElementType::kFloat16);
+    }
+  }
+
+  bool takes_wide_values(const Node& node) const {
+    return std::any_of(node.inputs().begin(), node.inputs().end(),
+                       [this](const Value* value) { return is_wide(value); });
+  }
+
+  bool is_wide(const Value* value) const {
+    if (value->node()->kind() == c10::prim::ListConstruct) return takes_wide_values(*value->node());
+    const auto found = operands_.find(value);
+    if (found == operands_.end()) return false;
+    const auto is_wide_operand = [this](const Operand& operand) {
+      return operand.is_float32 && builder_.type_of(operand.name) == ElementType::kFloat;
+    };
+    return is_wide_operand(found->second) ||
+           std::any_of(found->second.members.begin(), found->second.members.end(), is_wide_operand);
+  }
+
+  static bool has_small_results(const Operator& entry) {
+    static const std::set<std::string_view> kSmall = {
+        "cos",        "erf",     "group_norm", "hardsigmoid", "instance_norm",
+        "layer_norm", "sigmoid", "sin",        "softmax",     "tanh"};
+    return kSmall.contains(entry.name);
   }
 
   static void require_same_arguments(const Node& node, const std::string& name) {
@@ -201,10 +252,12 @@ class Translator {
     const auto values = output_values();
     builder_.set_scope("");
     for (std::size_t i = 0; i < values.size(); ++i) {
-      Operand& operand = operands_.at(values[i]);
-      if (operand.name.empty()) operand.name = builder_.constant(operand.constant, operand.wish);
-      const bool widen = options_.half && scalar_type_in(*values[i]) == at::kFloat;
-      const std::string name = widen ? cast(operand.name, ElementType::kFloat) : operand.name;
+      const Operand& operand = operands_.at(values[i]);
+      builder_.set_wide(true);  // outputs are of LibTorch's types
+      const std::string name =
+          operand.constant.defined()
+              ? builder_.constant(operand.constant, operand.wish)
+              : builder_.cast(operand.name, element_type(scalar_type_in(*values[i])));
       name_output(name, output_names_[i]);
       builder_.graph().outputs.push_back(
           value_info(output_names_[i], *values[i], output_names_[i]));
@@ -215,6 +268,7 @@ class Translator {
   // another name that must stay.
   void name_output(const std::string& name, const std::string& output) {
     Graph& graph = builder_.graph();
+    builder_.declare(output, builder_.type_of(name));
     const bool is_output =
         std::find(output_names_.begin(), output_names_.end(), name) != output_names_.end();
     if (builder_.maker(name) == nullptr || is_output) {

@@ -160,6 +160,9 @@ struct Interpolation {
 // ONNX's pytorch_half_pixel uses coordinate 0 if a side of the result is 1, like early versions of
 // PyTorch's interpolate(); current versions use the middle of the image.
 void emit_interpolation(RecordedOperation& op, const Interpolation& how) {
+  if (!at::isFloatingType(op.type(0))) {
+    op.reject("whole numbers can be resized in nearest modes only");
+  }
   const auto sides = sides_of(op, 3);
   const bool exact =
       std::all_of(sides.begin(), sides.end(), [](const Side& side) { return side.is_exact(); });
