@@ -65,6 +65,7 @@ test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and sche
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
 	tools/bootstrap.sh oracles
+	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models types
 	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models large || [ $$? -eq 77 ]
 
 build: build/$(PRESET)/build.ninja  ## build the program, the tests and the benchmarks

@@ -35,6 +35,8 @@ struct ExportCase {
   /// Adds terms that may cancel out, so that an element may be far smaller than its terms: then
   /// differences are relative to the largest element.
   bool adds_terms = false;
+  /// Elements smaller than this are allowed the difference of an element of this size.
+  double negligible = 0;
   /// Compares the signs of zeros, too.
   bool signed_zeros = false;
 

@@ -1,15 +1,18 @@
 """Checks exported models with onnx.checker, and compares their outputs in onnxruntime with LibTorch's.
 
-Usage: onnx_oracle.py EXPORT_MODELS operators|modules|nets|large [--page FILE | --check-page FILE] [--headers FOLDER]
+Usage: onnx_oracle.py EXPORT_MODELS operators|modules|nets|large|types [--opsets OPSET,...]
+                      [--page FILE | --check-page FILE] [--headers FOLDER]
 
 EXPORT_MODELS is the program of export_models.cpp. Each model runs with batches of 1, 2 and 7. Floats must agree
-within the case's tolerance, relative to each element (or to the largest, for cases that add terms that may cancel out),
-and everything else exactly. For a net's outputs [batch,
+within the case's tolerance, relative to each element (or to the largest, for cases that add terms that may cancel out;
+or to the case's negligible size, if that is larger), and everything else exactly. For a net's outputs [batch,
 classes], the largest class must be the same. The export of ResNet-50 has a limit of processor time. The large model
-must have external data beyond 32-bit offsets. --page writes the table of operators or of modules into
-FILE, between the marks "<!-- operators:begin -->" and "<!-- operators:end -->"; --check-page fails if the table there
-names other operators or opsets, or other modules or refusals. With --headers, LibTorch's headers, the table
-must have every module of torch::nn. Exits with 77 if onnx, onnxruntime or the memory for the large model is missing.
+must have external data beyond 32-bit offsets. With "types", the operators are exported for each type of elements: each
+of these models must be right, or be refused with the name of the operator; the numbers of both are printed. --page
+writes the table of operators or of modules into FILE, between the marks "<!-- operators:begin -->" and
+"<!-- operators:end -->"; --check-page fails if the table there names other operators or opsets, or other modules or
+refusals. With --headers, LibTorch's headers, the table must have every module of torch::nn. Fails if onnx or
+onnxruntime is missing; exits with 77 if the memory for the large model is.
 """
 import argparse
 import collections
@@ -38,7 +41,8 @@ def read_safetensors(path, numpy):
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + size])
     metadata = header.pop("__metadata__", {})
-    types = {"F32": numpy.float32, "F64": numpy.float64, "I64": numpy.int64, "I32": numpy.int32, "BOOL": numpy.bool_}
+    types = {"F32": numpy.float32, "F64": numpy.float64, "F16": numpy.float16, "I64": numpy.int64,
+             "I32": numpy.int32, "I16": numpy.int16, "I8": numpy.int8, "U8": numpy.uint8, "BOOL": numpy.bool_}
     tensors = {}
     for name, entry in header.items():
         begin, end = (8 + size + offset for offset in entry["data_offsets"])
@@ -52,7 +56,7 @@ def numbered(tensors, prefix):
 
 
 def difference(numpy, got, expected, metadata):
-    """The largest relative difference of an element. Only floats may differ at all."""
+    """The largest difference of an element relative to its size. Only floats may differ at all."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise AssertionError(f"got {got.dtype} {list(got.shape)}, expected {expected.dtype} {list(expected.shape)}")
     if not numpy.issubdtype(expected.dtype, numpy.floating):
@@ -73,14 +77,14 @@ def difference(numpy, got, expected, metadata):
     size = numpy.abs(expected)
     if metadata["relative_to"] == "largest":
         size = size.max()
-    wrong = numpy.abs(got - expected) / numpy.maximum(size, tiny)
+    wrong = numpy.abs(got - expected) / numpy.maximum(size, max(tiny, float(metadata["negligible"])))
     return float(wrong.max())
 
 
 class Oracle:
     def __init__(self, folder, onnx, runtime, numpy):
         self.folder, self.onnx, self.runtime, self.numpy = folder, onnx, runtime, numpy
-        self.failures = []
+        self.failures, self.right = [], []
         self.models = 0
         self.rows = collections.defaultdict(lambda: {"opsets": set(), "error": 0.0, "dynamic": True, "refusals": set()})
 
@@ -103,7 +107,7 @@ class Oracle:
                     error = difference(self.numpy, got, wanted, metadata)
                 except AssertionError as wrong:
                     raise AssertionError(f"{prefix}, output {i}: {wrong}") from None
-                if error > float(metadata["tolerance"]):
+                if not error <= float(metadata["tolerance"]):
                     raise AssertionError(f"{prefix}, output {i}: relative error {error:.2g}")
                 is_net = not metadata["operator"]
                 if is_net and wanted.ndim == 2 and not (got.argmax(1) == wanted.argmax(1)).all():
@@ -130,6 +134,27 @@ class Oracle:
         if max(offsets, default=0) < 2**32:
             self.failures.append(f"{path.name}: no initializer begins beyond 32 bits, but at {offsets}")
 
+    def count_types(self, exported):
+        """Prints the numbers of right, refused and wrong models for each type and opset."""
+        cells = collections.defaultdict(lambda: {"right": 0, "refused": 0, "wrong": 0})
+        for name in self.right:
+            cells[tuple(name.split(".")[1:3])]["right"] += 1
+        for failure in self.failures:
+            kind, opset = (failure.split(":")[0].split(".") + ["?", "?"])[1:3]
+            cells[kind, opset]["wrong"] += 1
+        for line in exported.splitlines():
+            if not line.startswith("refused "):
+                continue
+            name, message = line.removeprefix("refused ").split(": ", 1)
+            cells[tuple(name.split(".")[1:3])]["refused"] += 1
+            if not message.startswith("export_onnx: "):
+                self.failures.append(f"{name}: refused without a reason: {message}")
+        total = collections.Counter()
+        for (kind, opset), counts in sorted(cells.items()):
+            total.update(counts)
+            print(f"{kind} {opset}: {counts['right']} right, {counts['refused']} refused, {counts['wrong']} wrong")
+        print(f"all: {total['right']} right, {total['refused']} refused, {total['wrong']} wrong")
+
     def check_case(self, path):
         tensors, metadata = read_safetensors(path, self.numpy)
         row = self.rows[row_name(metadata) or path.stem]
@@ -144,6 +169,7 @@ class Oracle:
             try:
                 row["error"] = max(row["error"], self.check_model(model, tensors, metadata))
                 row["opsets"].add(opset)
+                self.right.append(model.name)
             except Exception as error:  # from the checker or the runtime; the other cases are still checked
                 self.failures.append(f"{model.name}: {str(error).splitlines()[0][:300]}")
 
@@ -225,7 +251,8 @@ def without_errors(lines):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("what", choices=["operators", "modules", "nets", "large"])
+    parser.add_argument("what", choices=["operators", "modules", "nets", "large", "types"])
+    parser.add_argument("--opsets", default=",".join(map(str, OPSETS)))
     parser.add_argument("--page", type=pathlib.Path)
     parser.add_argument("--check-page", type=pathlib.Path)
     parser.add_argument("--headers", type=pathlib.Path)
@@ -235,8 +262,7 @@ def main():
         import onnx
         import onnxruntime
     except ImportError as error:
-        print(f"skipped: {error}; `tools/bootstrap.sh oracles` installs it")
-        sys.exit(77)
+        sys.exit(f"{error}: run `tools/bootstrap.sh oracles`, which installs it")
     if arguments.what == "large" and available_bytes() < LARGE_NEEDS_BYTES:
         print(f"skipped: {available_bytes() / 1e9:.1f} GB of memory are free, and a model of 4.4 GB needs "
               f"{LARGE_NEEDS_BYTES / 1e9:.0f}")
@@ -244,7 +270,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         # OpenMP would spin while it waits for a second thread whose processor is busy, which is not work of the
         # export.
-        exported = subprocess.run([arguments.program, folder, arguments.what], capture_output=True, text=True,
+        exported = subprocess.run([arguments.program, folder, arguments.what, *arguments.opsets.split(",")], capture_output=True, text=True,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
         oracle = Oracle(pathlib.Path(folder), onnx, onnxruntime, numpy)
         # Lines that are not LibTorch's warnings.
@@ -253,6 +279,8 @@ def main():
             oracle.check_case(path)
         if arguments.what == "nets":
             oracle.check_seconds(exported.stdout.splitlines())
+        if arguments.what == "types":
+            oracle.count_types(exported.stdout)
         if arguments.what == "large":
             for path in pathlib.Path(folder).glob("*.onnx"):
                 oracle.check_offsets(path)

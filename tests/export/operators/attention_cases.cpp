@@ -17,7 +17,8 @@ void add_attention_cases(CaseList& cases) {
       [](const Tensor& q, const Tensor& k, const Tensor& v) {
         return at::scaled_dot_product_attention(q, k, v);
       },
-      heads);
+      heads)
+      .negligible = 0.1;
   cases.add(
       "scaled_dot_product_attention",
       [](const Tensor& q, const Tensor& k, const Tensor& v) {
