@@ -154,9 +154,9 @@ void lower_scatter(RecordedOperation& op, const Operator& entry) {
   const auto in = [&](const std::string& name, ElementType wanted) {
     return is_half ? op.graph().cast(name, wanted) : name;
   };
-  const std::string sums =
-      op.add("ScatterElements",
-             {in(x, ElementType::kFloat), op.tensor(2), in(source, ElementType::kFloat)}, attributes);
+  const std::string sums = op.add(
+      "ScatterElements",
+      {in(x, ElementType::kFloat), op.tensor(2), in(source, ElementType::kFloat)}, attributes);
   op.bind(in(sums, element));
 }
 

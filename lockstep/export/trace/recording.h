@@ -20,8 +20,8 @@ using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// An operation as forward() called it.
 struct Call {
-  std::string name{};                     ///< "aten::relu_"
-  const torch::jit::Node* node = nullptr;  ///< null if the graph no longer has it
+  std::string name{};                         ///< "aten::relu_"
+  const torch::jit::Node* node = nullptr;     ///< null if the graph no longer has it
   std::vector<c10::TensorTypePtr> results{};  ///< the types of its tensors, with their sizes
 };
 
@@ -29,7 +29,7 @@ struct Call {
 /// has no blocks. Each tensor in it has the size and type that it had in the run.
 struct Recording {
   std::shared_ptr<torch::jit::Graph> graph{};
-  Tensors outputs{};  ///< what the run returned
+  Tensors outputs{};          ///< what the run returned
   std::vector<Call> calls{};  ///< all operations in order, also those on which no output depends
   /// One entry for each value that forward() read (by item() or equal(), also inside allclose() and
   /// the like) out of a tensor that depends on the inputs: the parameter used last before the read,

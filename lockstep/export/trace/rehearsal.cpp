@@ -222,15 +222,15 @@ class Rehearsal {
     const Call& call = calls()[i];
     if (call.results[k] == nullptr || !call.results[k]->sizes().concrete_sizes()) return {};
     const auto& extents = trace_.sizes_of_calls[i][k];
-    if (!extents) throw Divergence(str("has other sizes in the result of ", call.name, ' ', place()));
+    if (!extents)
+      throw Divergence(str("has other sizes in the result of ", call.name, ' ', place()));
     return stand_in(call.results[k], *extents);
   }
 
   bool follows_batch(std::size_t i) const {
     const auto follows = [](const std::optional<Extents>& extents) {
-      return !extents || std::any_of(extents->begin(), extents->end(), [](const Extent& extent) {
-        return !extent.is_static();
-      });
+      return !extents || std::any_of(extents->begin(), extents->end(),
+                                     [](const Extent& extent) { return !extent.is_static(); });
     };
     const auto& results = trace_.sizes_of_calls[i];
     return std::any_of(results.begin(), results.end(), follows);

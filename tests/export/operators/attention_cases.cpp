@@ -12,12 +12,13 @@ using torch::Tensor;
 
 void add_attention_cases(CaseList& cases) {
   const std::vector<MakeInput> heads = {floats({2, 5, 8}), floats({2, 6, 8}), floats({2, 6, 8})};
-  cases.add(
-      "scaled_dot_product_attention",
-      [](const Tensor& q, const Tensor& k, const Tensor& v) {
-        return at::scaled_dot_product_attention(q, k, v);
-      },
-      heads)
+  cases
+      .add(
+          "scaled_dot_product_attention",
+          [](const Tensor& q, const Tensor& k, const Tensor& v) {
+            return at::scaled_dot_product_attention(q, k, v);
+          },
+          heads)
       .negligible = 0.1;
   cases.add(
       "scaled_dot_product_attention",
