@@ -138,19 +138,22 @@ void lower_log_sigmoid(RecordedOperation& op, const Operator&) {
 
 // clip(x + 3, 0, 6) / 6. ONNX's HardSigmoid and HardSwish round x / 6 + 1 / 2, which is imprecise
 // where the result is near 0.
-std::string hard_gate(RecordedOperation& op, const std::string& x) {
-  const std::string shifted = op.add("Add", {x, op.graph().scalar(3, op.result_type())});
-  return clipped(op, shifted, 0, 6);
+std::string hard_gate(RecordedOperation& op, const std::string& x, at::ScalarType type) {
+  const std::string shifted = op.add("Add", {x, op.wide_scalar(3, type)});
+  return op.add("Clip", {shifted, op.wide_scalar(0, type), op.wide_scalar(6, type)});
 }
 
 void lower_hardsigmoid(RecordedOperation& op, const Operator&) {
-  op.result("Div", {hard_gate(op, op.tensor(0)), op.graph().scalar(6, op.result_type())});
+  const at::ScalarType type = op.result_type();
+  const std::string gate = hard_gate(op, op.widened(op.tensor(0), type), type);
+  op.bind(op.narrowed(op.add("Div", {gate, op.wide_scalar(6, type)}), type));
 }
 
 void lower_hardswish(RecordedOperation& op, const Operator&) {
-  const std::string x = op.tensor(0);
-  const std::string product = op.add("Mul", {x, hard_gate(op, x)});
-  op.result("Div", {product, op.graph().scalar(6, op.result_type())});
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.widened(op.tensor(0), type);
+  const std::string product = op.add("Mul", {x, hard_gate(op, x, type)});
+  op.bind(op.narrowed(op.add("Div", {product, op.wide_scalar(6, type)}), type));
 }
 
 // NaN is neither inside nor outside of the limits, and stays.
@@ -194,10 +197,13 @@ void lower_prelu(RecordedOperation& op, const Operator&) {
 
 void lower_logit(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  std::string x = op.tensor(0);
-  if (op.has(1)) x = clipped(op, x, op.number(1), 1 - op.number(1));
-  const std::string rest = op.add("Sub", {op.graph().scalar(1, type), x});
-  op.result("Log", {op.add("Div", {x, rest})});
+  std::string x = op.widened(op.tensor_as(0, type), type);
+  if (op.has(1)) {
+    const double eps = op.number(1);
+    x = op.add("Clip", {x, op.wide_scalar(eps, type), op.wide_scalar(1 - eps, type)});
+  }
+  const std::string rest = op.add("Sub", {op.wide_scalar(1, type), x});
+  op.bind(op.narrowed(op.add("Log", {op.add("Div", {x, rest})}), type));
 }
 
 void lower_glu(RecordedOperation& op, const Operator&) {

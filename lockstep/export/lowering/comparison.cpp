@@ -45,24 +45,18 @@ bool bind_if_always_finite(RecordedOperation& op, bool truth) {
   return true;
 }
 
-// ONNX has IsInf for float16 since opset 20.
-std::string is_infinite(RecordedOperation& op) {
-  const std::string x = op.tensor(0);
-  const bool is_half = op.graph().type_of(x) == ElementType::kFloat16;
-  return op.add("IsInf", {is_half ? op.graph().cast(x, ElementType::kFloat) : x});
-}
-
 void lower_isnan(RecordedOperation& op, const Operator&) {
   if (!bind_if_always_finite(op, false)) op.result("IsNaN", {op.tensor(0)});
 }
 
 void lower_isinf(RecordedOperation& op, const Operator&) {
-  if (!bind_if_always_finite(op, false)) op.bind(is_infinite(op));
+  if (!bind_if_always_finite(op, false)) op.result("IsInf", {op.tensor(0)});
 }
 
 void lower_isfinite(RecordedOperation& op, const Operator&) {
   if (bind_if_always_finite(op, true)) return;
-  op.result("Not", {op.add("Or", {op.add("IsNaN", {op.tensor(0)}), is_infinite(op)})});
+  const std::string x = op.tensor(0);
+  op.result("Not", {op.add("Or", {op.add("IsNaN", {x}), op.add("IsInf", {x})})});
 }
 
 void lower_where(RecordedOperation& op, const Operator&) {

@@ -138,8 +138,10 @@ std::string whole_power(RecordedOperation& op, const std::string& x, std::int64_
   return result;
 }
 
-// LibTorch computes these powers by other functions, which differ for infinities and zeros.
+// LibTorch computes these powers by other functions, which differ for infinities and zeros, except
+// in float16.
 std::string float_power(RecordedOperation& op, const std::string& x, double exponent) {
+  if (op.result_type() == at::kHalf) return "";
   if (exponent == 0.5) return op.add("Sqrt", {x});
   if (exponent == -0.5) return op.add("Reciprocal", {op.add("Sqrt", {x})});
   if (exponent == -1) return op.add("Reciprocal", {x});
@@ -164,7 +166,7 @@ void lower_pow(RecordedOperation& op, const Operator&) {
 }
 
 void lower_square(RecordedOperation& op, const Operator&) {
-  const std::string x = op.tensor(0);
+  const std::string x = op.tensor_as(0, op.result_type());
   op.result("Mul", {x, x});
 }
 
@@ -281,16 +283,12 @@ void lower_rad2deg(RecordedOperation& op, const Operator&) {
 }
 
 // The angle of (x, y), from atan(y / x) and the half plane. As in C's atan2(), the sign of a zero
-// counts: it is visible in 1 / x, whose own zeros come from infinities. At the origin, y / 1 has
-// the sign of y and is not NaN.
+// counts: it is visible in 1 / x, whose own zeros come from infinities. y and x take no way through
+// Where, which makes zeros positive in onnxruntime.
 void lower_atan2(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  std::string y = op.tensor_as(0, type);
-  std::string x = op.tensor_as(1, type);
-  // Two infinities are at the angle of two ones.
-  const std::string are_infinite = op.add("And", {op.add("IsInf", {y}), op.add("IsInf", {x})});
-  y = op.add("Where", {are_infinite, op.add("Sign", {y}), y});
-  x = op.add("Where", {are_infinite, op.add("Sign", {x}), x});
+  const std::string y = op.tensor_as(0, type);
+  const std::string x = op.tensor_as(1, type);
   const std::string zero = op.graph().scalar(0, type);
   const std::string one = op.graph().scalar(1, type);
   const std::string pi = op.graph().scalar(std::numbers::pi, type);
@@ -298,10 +296,15 @@ void lower_atan2(RecordedOperation& op, const Operator&) {
     const std::string inverse = op.add("Div", {one, value});
     return op.add("Or", {op.add("Less", {value, zero}), op.add("Less", {inverse, zero})});
   };
+  // The quotient is NaN at the origin, and for two infinities, which are at the angle of two ones.
   const std::string is_origin =
       op.add("And", {op.add("Equal", {y, zero}), op.add("Equal", {x, zero})});
-  const std::string divisor = op.add("Where", {is_origin, one, x});
-  const std::string angle = op.add("Atan", {op.add("Div", {y, divisor})});
+  const std::string are_infinite = op.add("And", {op.add("IsInf", {y}), op.add("IsInf", {x})});
+  const std::string signs = op.add("Mul", {op.add("Sign", {y}), op.add("Sign", {x})});
+  const std::string eighth = op.add("Mul", {signs, op.graph().scalar(std::numbers::pi / 4, type)});
+  const std::string plain = op.add("Atan", {op.add("Div", {y, x})});
+  const std::string angle =
+      op.add("Where", {are_infinite, eighth, op.add("Where", {is_origin, zero, plain})});
   const std::string turn = op.add("Where", {has_minus(y), op.add("Neg", {pi}), pi});
   op.result("Where", {has_minus(x), op.add("Add", {angle, turn}), angle});
 }

@@ -94,7 +94,9 @@ void lower_dot(RecordedOperation& op, const Operator&) {
 }
 
 void lower_outer(RecordedOperation& op, const Operator&) {
-  op.result("Mul", {op.unsqueeze(op.tensor(0), {1}), op.unsqueeze(op.tensor(1), {0})});
+  const at::ScalarType type = op.result_type();
+  const std::string column = op.unsqueeze(op.tensor_as(0, type), {1});
+  op.result("Mul", {column, op.unsqueeze(op.tensor_as(1, type), {0})});
 }
 
 // ONNX takes the same equation, without spaces.
@@ -118,7 +120,10 @@ void lower_cosine_similarity(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const Extents sizes = op.broadcast_sizes(0, 1);
   const std::int64_t axis = op.axis(op.integer_or(2, 1), static_cast<std::int64_t>(sizes.size()));
-  const std::string eps = op.wide_scalar(op.number_or(3, 1e-8), type);
+  const double least = op.number_or(3, 1e-8);
+  const std::string eps = type == at::kHalf  // LibTorch rounds it to float16
+                              ? op.widened(op.graph().scalar(least, type), type)
+                              : op.wide_scalar(least, type);
   const auto unit = [&](std::size_t i) {
     const std::string whole = op.expanded(op.tensor_as(i, type), op.sizes(i), sizes);
     const std::string x = op.widened(whole, type);
@@ -134,7 +139,10 @@ void lower_pairwise_distance(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const auto rank = static_cast<std::int64_t>(op.broadcast_sizes(0, 1).size());
   const std::int64_t axis = op.axis(-1, rank);
-  const std::string distance = op.add("Sub", {op.tensor_as(0, type), op.tensor_as(1, type)});
+  // Differences of whole numbers wrap around before they become floats.
+  const at::ScalarType given = at::promote_types(op.type(0), op.type(1));
+  const std::string difference = op.add("Sub", {op.tensor_as(0, given), op.tensor_as(1, given)});
+  const std::string distance = op.cast(difference, given, type);
   const std::string eps = op.graph().scalar(op.number_or(3, 1e-6), type);
   const bool keep = op.arguments() > 4 && op.flag(4);
   op.bind(vector_norm(op, op.add("Add", {distance, eps}), type, op.number_or(2, 2), {axis}, keep));

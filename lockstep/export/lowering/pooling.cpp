@@ -1,5 +1,6 @@
 // Pooling over windows of fixed and adaptive size.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -75,6 +76,12 @@ bool is_wide(const Windows& windows, std::size_t d) {
   return windows.end_padding[d] >= windows.kernel[d];
 }
 
+double lowest_of(at::ScalarType type) {
+  if (at::isFloatingType(type)) return -std::numeric_limits<double>::infinity();
+  const auto bits = static_cast<int>(8 * c10::elementSize(type));
+  return type == at::kByte ? 0 : -std::ldexp(1.0, bits - 1);
+}
+
 // Moves such padding from `windows` to a separate operation, and returns the padded `x`.
 std::string widely_padded(RecordedOperation& op, const std::string& x, Windows& windows) {
   const std::size_t spatial = windows.kernel.size();
@@ -87,8 +94,8 @@ std::string widely_padded(RecordedOperation& op, const std::string& x, Windows& 
     any = true;
   }
   if (!any) return x;
-  const double lowest = -std::numeric_limits<double>::infinity();
-  return op.add("Pad", {x, op.graph().integers(pads), op.graph().scalar(lowest, op.result_type())});
+  const at::ScalarType type = op.result_type();
+  return op.add("Pad", {x, op.graph().integers(pads), op.graph().scalar(lowest_of(type), type)});
 }
 
 // max_pool2d(x, kernel, stride, padding, dilation, ceil_mode)

@@ -287,17 +287,17 @@ std::string RecordedOperation::cast(const std::string& name, at::ScalarType from
 }
 
 std::string RecordedOperation::widened(const std::string& name, at::ScalarType type) {
-  if (!builder_.half() || type != at::kFloat) return name;
+  if (builder_.type_of(type) != ElementType::kFloat16) return name;
   return builder_.cast(name, ElementType::kFloat);
 }
 
 std::string RecordedOperation::narrowed(const std::string& name, at::ScalarType type) {
-  if (!builder_.half() || type != at::kFloat) return name;
-  return builder_.cast(name, ElementType::kFloat16);
+  return builder_.cast(name, builder_.type_of(type));
 }
 
 std::string RecordedOperation::wide_scalar(double value, at::ScalarType type) {
-  return builder_.constant(at::full({}, value, type), "", /*keep_float=*/true);
+  const at::ScalarType wide = type == at::kHalf ? at::kFloat : type;
+  return builder_.constant(at::full({}, value, wide), "", /*keep_float=*/true);
 }
 
 std::string RecordedOperation::slice(const std::string& name, std::int64_t axis, std::int64_t begin,

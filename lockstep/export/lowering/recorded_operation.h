@@ -114,8 +114,8 @@ class RecordedOperation {
   void bind_list(const Names& names);
 
   std::string cast(const std::string& name, at::ScalarType from, at::ScalarType to);
-  /// Casts a value of `type` to float32 if the model computes in float16, where squares of numbers
-  /// above 255 overflow. LibTorch's kernels for float16 also accumulate in float32.
+  /// Casts a value of `type` to float32 if it is float16 in the model, where squares of numbers
+  /// above 255 overflow. LibTorch's kernels for float16 also compute in float32.
   std::string widened(const std::string& name, at::ScalarType type);
   /// Undoes the cast of widened().
   std::string narrowed(const std::string& name, at::ScalarType type);

@@ -103,7 +103,7 @@ void lower_truth(RecordedOperation& op, const Operator& entry) {
   const bool keep = !over_all && op.flag(2);
   const std::string result =
       reduced(op, entry.onnx, numbers, over_all ? all_axes(op) : axes_in(op, 1), keep);
-  op.bind(op.cast(result, at::kInt, at::kBool));
+  op.bind(op.cast(result, at::kInt, op.result_type()));  // uint8 for uint8
 }
 
 // Both values are widened().

@@ -28,8 +28,8 @@ struct OperatorTypes {
 };
 
 // The types that both ONNX and the processor's kernels of onnxruntime 1.32 have in opsets 17 to 20;
-// get_all_opkernel_def() of its Python module lists the latter. onnxruntime itself inserts
-// conversions for float16 where it has a kernel for float32.
+// get_all_opkernel_def() of its Python module lists the latter, but its LSTM and GRU for float64
+// only fail. onnxruntime itself inserts conversions for float16 where it has a kernel for float32.
 constexpr OperatorTypes kOperatorTypes[] = {
     {"Abs", "fdhcsilu", Carried::kAny},
     {"Acos", "fh"},
@@ -69,7 +69,7 @@ constexpr OperatorTypes kOperatorTypes[] = {
     {"Expand", "fdhbcsilu"},
     {"Flatten", "fdhbcsilu"},
     {"Floor", "fdh"},
-    {"GRU", "fdh", Carried::kNot, 4},
+    {"GRU", "fh", Carried::kNot, 4},
     {"Gather", "fdhbcsilu"},
     {"GatherElements", "fdhbcsilu"},
     {"GatherND", "fdhbcsilu"},
@@ -83,10 +83,10 @@ constexpr OperatorTypes kOperatorTypes[] = {
     {"HardSwish", "fh"},
     {"Identity", "fdhbcsilu"},
     {"InstanceNormalization", "fh", Carried::kNot, kAllInputs},
-    {"IsInf", "fd"},
+    {"IsInf", "fd", Carried::kAny},
     {"IsInf", "fdh", Carried::kNot, 1, 20},
     {"IsNaN", "fdh"},
-    {"LSTM", "fdh", Carried::kNot, 4},
+    {"LSTM", "fh", Carried::kNot, 4},
     {"LayerNormalization", "fdh", Carried::kNot, kAllInputs},
     {"LeakyRelu", "fh"},
     {"Less", "fdhcsilu", Carried::kAny, 2},
@@ -185,6 +185,7 @@ std::vector<ElementType> carriers_of(ElementType type, Carried carried) {
   std::vector<ElementType> carriers;
   const bool is_small = type == ElementType::kBool || type == ElementType::kUint8 ||
                         type == ElementType::kInt8 || type == ElementType::kInt16;
+  if (carried == Carried::kAny && type == ElementType::kFloat16) return {ElementType::kFloat};
   if (carried == Carried::kNot || (!is_small && type != ElementType::kInt32)) return carriers;
   if (is_small) carriers.push_back(ElementType::kInt32);
   carriers.push_back(ElementType::kInt64);

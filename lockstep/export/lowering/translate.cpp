@@ -146,6 +146,10 @@ class Translator {
     } catch (const std::out_of_range&) {  // a lowering reads a dimension that the argument lacks
       refusals_.add(name, "arguments of fewer dimensions than its lowering expects",
                     location.text());
+    } catch (const Error&) {
+      throw;
+    } catch (const std::runtime_error& error) {  // a number that the arguments' type cannot hold
+      refusals_.add(name, error.what(), location.text());
     }
     builder_.set_wide(false);
     bind_placeholders(node);

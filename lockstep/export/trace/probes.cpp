@@ -49,7 +49,7 @@ at::Tensor other_whole_numbers(const at::Tensor& input, int number, Change chang
   if (low == 0 && high == 0) return all(1);
   // An index out of range is an exception on the CPU, but ends all work on an accelerator.
   if (change == Change::kWithinRange || !input.is_cpu()) {
-    if (low == high) return all(low - 1);
+    if (low == high) return (values - 1).to(input.scalar_type());
     return all(number == 0 ? low : high);
   }
   const at::Tensor others = number == 0 ? values - 1 : values + 1;

@@ -28,6 +28,9 @@ using torch::jit::Value;
 // thread includes the key. LibTorch reserves it for modes outside of its own code.
 constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
+// Excluded for operations of the rehearsal's own, which are neither forward()'s nor to be traced.
+constexpr c10::DispatchKeySet kUnseen({kModeKey, c10::DispatchKey::Tracer});
+
 // Thrown through forward() at the first difference from the trace.
 class Divergence : public Error {
  public:
@@ -288,10 +291,9 @@ class Rehearsal {
     }
   }
 
-  // Calls the operation itself, unseen by the tracer.
+  // Calls the operation itself.
   static void compute(const c10::OperatorHandle& op, Stack& stack) {
-    const c10::impl::ExcludeDispatchKeyGuard plain(
-        c10::DispatchKeySet({kModeKey, c10::DispatchKey::Tracer}));
+    const c10::impl::ExcludeDispatchKeyGuard plain(kUnseen);
     op.callBoxed(stack);
   }
 
@@ -410,8 +412,9 @@ class Rehearsal {
       const Value* const value = found->second.value;
       return value == nullptr || origin_of(value) == origin_of(expected);
     }
-    if (is_stand_in(given)) return false;
-    return constant && constant->isTensor() && same_tensor(given, constant->toTensor());
+    if (is_stand_in(given) || !constant || !constant->isTensor()) return false;
+    const c10::impl::ExcludeDispatchKeyGuard plain(kUnseen);
+    return same_tensor(given, constant->toTensor());
   }
 
   void require_same_outputs(const Tensors& outputs) const {
