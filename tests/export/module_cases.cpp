@@ -6,7 +6,10 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/adaptive.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/functional.h>
+#include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/parameterdict.h>
 #include <torch/nn/modules/container/parameterlist.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -109,6 +112,23 @@ void add_linear_modules(ModuleList& list) {
   list.add_call(
       "ParameterList", "", nn::ParameterList(torch::randn({4}), torch::randn({4})),
       [](nn::ParameterList& net, const Tensor& x) { return x * net[0] + net[1]; }, floats({4}));
+  const nn::Linear first(4, 5);
+  const nn::Linear second(5, 2);
+  const std::vector<std::pair<std::string, std::shared_ptr<nn::Module>>> layers = {
+      {"first", first.ptr()}, {"second", second.ptr()}};
+  list.add_call(
+      "ModuleDict", "", nn::ModuleDict(layers),
+      [](nn::ModuleDict& net, const Tensor& x) {
+        return net->at<nn::LinearImpl>("second").forward(
+            net->at<nn::LinearImpl>("first").forward(x));
+      },
+      floats({4}));
+  nn::ParameterDict parameters;
+  parameters->insert("scale", torch::randn({4}));
+  list.add_call(
+      "ParameterDict", "", parameters,
+      [](nn::ParameterDict& net, const Tensor& x) { return x * net->get("scale"); }, floats({4}));
+  list.add("Functional", "", nn::Functional([](const Tensor& x) { return x.relu(); }), floats({4}));
 }
 
 template <class Options>
@@ -377,8 +397,8 @@ void add_other_pooling_modules(ModuleList& list) {
         input);
   };
   undone("MaxUnpool1d", nn::MaxPool1d(2), nn::MaxUnpool1d(2), line);
-  undone("MaxUnpool2d", nn::MaxPool2d(2), nn::MaxUnpool2d(2), image);
-  undone("MaxUnpool3d", nn::MaxPool3d(2), nn::MaxUnpool3d(2), volume);
+  undone("MaxUnpool2d", nn::MaxPool2d(2), nn::MaxUnpool2d(2), floats({2, 8, 6}));
+  undone("MaxUnpool3d", nn::MaxPool3d(2), nn::MaxUnpool3d(2), floats({2, 6, 4, 8}));
   list.add("FractionalMaxPool2d", "",
            nn::FractionalMaxPool2d(nn::FractionalMaxPool2dOptions(2).output_size(3)), image);
   list.add("FractionalMaxPool3d", "",
@@ -483,9 +503,10 @@ void add_attention_options(ModuleList& list) {
     with_batch_second(list.add("MultiheadAttention", text, nn::MultiheadAttention(options),
                                sequence(4, 8), sequence(5, 8), sequence(5, 8)));
   }
-  with_batch_second(list.add("MultiheadAttention", "kdim(6).vdim(7)",
-                             nn::MultiheadAttention(make().kdim(6).vdim(7)), sequence(4, 8),
-                             sequence(5, 6), sequence(5, 7)));
+  // In C++, keys and values must have the same width.
+  with_batch_second(list.add("MultiheadAttention", "kdim(6).vdim(6)",
+                             nn::MultiheadAttention(make().kdim(6).vdim(6)), sequence(4, 8),
+                             sequence(5, 6), sequence(5, 6)));
   // In each second sample all keys are padding: LibTorch gives NaN, too.
   auto& padded = with_batch_second(list.add_call(
       "MultiheadAttention", "a key_padding_mask", nn::MultiheadAttention(make()),

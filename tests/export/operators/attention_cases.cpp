@@ -54,7 +54,7 @@ void add_attention_cases(CaseList& cases) {
   // A mask from the inputs, which hides all rows of some samples.
   attention([](const Tensor& q) { return q.slice(3, 0, 6).sum(1, true).sum({2, 3}, true) > 0; },
             std::nullopt);
-  attention([](const Tensor& q) { return q.slice(3, 0, 6).expand({-1, 2, 5, 6}) > 0.7; },
+  attention([](const Tensor& q) { return q.slice(3, 0, 6).expand({-1, 2, 5, 6}) > 0.75; },
             std::nullopt);
   // Queries without heads, and fewer keys than queries.
   cases.add("scaled_dot_product_attention",

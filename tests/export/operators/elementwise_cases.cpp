@@ -92,6 +92,7 @@ void add_arithmetic(CaseList& cases) {
   cases.add("minimum", [](const Tensor& x, const Tensor& y) { return at::minimum(x, y); }, pair);
   cases.add("lerp", [](const Tensor& x, const Tensor& y) { return x.lerp(y, 0.3); }, pair);
   const std::vector<MakeInput> three = {floats({4}), floats({4}), between(0.5, 2, {4})};
+  cases.set_adds_terms(true);
   cases.add(
       "addcmul",
       [](const Tensor& x, const Tensor& y, const Tensor& z) { return x.addcmul(y, z, 0.5); },
@@ -99,6 +100,7 @@ void add_arithmetic(CaseList& cases) {
   cases.add(
       "addcdiv",
       [](const Tensor& x, const Tensor& y, const Tensor& z) { return x.addcdiv(y, z, 2); }, three);
+  cases.set_adds_terms(false);
   cases.add("clamp", [](const Tensor& x) { return x.clamp(-0.5, 0.5); });
   cases.add("clamp", [](const Tensor& x) { return x.clamp(std::nullopt, 0.5); });
   cases.add("clamp", [](const Tensor& x, const Tensor& y) { return x.clamp(-y, y); }, pair);
