@@ -14,7 +14,7 @@ mkdir -p .deps
 [ "$(cat .deps/cmake-args 2>/dev/null)" = "$TORCH" ] || echo "$TORCH" >.deps/cmake-args
 """,
     ".deps/venv/bin/python": """echo python "$@" >>calls
-exit ${PYTHON_STATUS:-0}
+case "$*" in *" ${PYTHON_CALL:-large}") exit ${PYTHON_STATUS:-0} ;; esac
 """,
     "bin/cmake": """echo cmake "$@" >>calls
 case "$*" in *--preset*) mkdir -p build/release build/debug; touch build/release/build.ninja build/debug/build.ninja ;; esac
@@ -75,9 +75,11 @@ class MakefileTest(unittest.TestCase):
         for program, suite in ("train", "StrategyEquality"), ("train_resnets", "StrategyEqualityResNet"):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
         self.assertTrue(calls.endswith(
-            "bootstrap oracles\npython tests/export/onnx_oracle.py build/release/export_models large\n"), calls)
+            "bootstrap oracles\npython tests/export/onnx_oracle.py build/release/export_models types\n"
+            "python tests/export/onnx_oracle.py build/release/export_models large\n"), calls)
         self.assertEqual(self.make("test-exhaustive", PYTHON_STATUS="77")[0], 0)  # skipped, and reports why
-        self.assertNotEqual(self.make("test-exhaustive", PYTHON_STATUS="1")[0], 0)
+        for call in "types", "large":
+            self.assertNotEqual(self.make("test-exhaustive", PYTHON_STATUS="1", PYTHON_CALL=call)[0], 0)
 
     def test_the_cuda_build_is_skipped_only_by_name(self):
         status, calls = self.make("cuda")
