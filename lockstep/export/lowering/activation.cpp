@@ -133,7 +133,10 @@ void lower_softplus(RecordedOperation& op, const Operator&) {
 }
 
 void lower_log_sigmoid(RecordedOperation& op, const Operator&) {
-  op.result("Neg", {op.add("Softplus", {op.add("Neg", {op.tensor(0)})})});
+  // In opset 18, onnxruntime expands Softplus of float16 to log(1 + exp(x)), which overflows.
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.widened(op.tensor(0), type);
+  op.bind(op.narrowed(op.add("Neg", {op.add("Softplus", {op.add("Neg", {x})})}), type));
 }
 
 // clip(x + 3, 0, 6) / 6. ONNX's HardSigmoid and HardSwish round x / 6 + 1 / 2, which is imprecise
