@@ -63,8 +63,9 @@ void require_same_split(const CheckpointInfo& checkpoint, const std::string& now
   throw CheckpointError(
       "the checkpoint was trained with another split of the images, so that some of those that it "
       "was trained on would now be validated on; split the images as before (RunInfo::split), "
-      "or, if an earlier version of Lockstep split them, begin a new run with the checkpoint's "
-      "weights");
+      "or begin a new run with the checkpoint's weights. Earlier versions of Lockstep split "
+      "folders "
+      "of several classes in another way");
 }
 
 // Indices that all ranks had taken when the checkpoint was written. Nothing if the checkpoint lacks
