@@ -120,7 +120,7 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
        "not check values for NaN; leave one of them out"},
       {[](auto& a) { a.cuda_graph = true, a.limits.on_nan = "skip"; },
        "train: --cuda-graph and --on-nan skip exclude each other: a replayed step updates the "
-       "weights before the host knows its loss; leave one of them out"},
+       "weights before the host knows its loss; choose one"},
       {[](auto& a) {
          a.cuda_graph = a.schedule.cycle_momentum = true;
          a.schedule.schedules = {"one-cycle"};
