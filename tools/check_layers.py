@@ -43,7 +43,7 @@ ROOMS = {
 # The folders inside rooms. A folder may include itself and the folders that come earlier in its list. The table in the
 # room's README has the reverse order: there a folder may include the rows below it.
 FOLDERS = {
-    "core": [".", "encoding", "measuring", "trace"],
+    "core": [".", "declarations", "encoding", "measuring", "trace"],
     "formats": [".", "torch_file"],
     "comm": ["waiting", "store", "rendezvous", "call", "kernels", "diagnostics", "backends", "algorithms", "backends/single",
              "backends/shm", "backends/c10d", "backends/gloo", "backends/nccl", "backends/hierarchical", "group"],

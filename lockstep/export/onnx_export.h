@@ -24,6 +24,7 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/declarations/forward.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/export.h>
 
@@ -38,7 +39,8 @@ struct LOCKSTEP_API OnnxExportOptions {
   std::vector<std::int64_t> batch_dimensions{};
   /// Lets sizes that forward() reads from its inputs follow the batch size if the runs show how. If
   /// false, such sizes are refused, except in torch::nn::MultiheadAttention, LocalResponseNorm,
-  /// LSTM, GRU and RNN, where they always follow it. Numbers used in arithmetic never follow it.
+  /// LSTM, GRU, RNN and their cells, where they always follow it. Numbers used in arithmetic never
+  /// follow it.
   bool follow_batch = false;
   /// Allows forward() to read values out of tensors and to access their memory, for example for its
   /// own checks. If false, this is refused even if the runs showed no difference, because a trace
@@ -137,11 +139,33 @@ bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
          forward_with(module, inputs, outputs, std::make_index_sequence<kCount>());
 }
 
+/// Calls module.forward() with `inputs`, one for each of its arguments, or as a list.
+template <class Module>
+bool forward_with_all(Module& module, const std::vector<torch::Tensor>& inputs,
+                      std::vector<torch::Tensor>& outputs) {
+  static_assert(!forward_takes_anything<Module, torch::Tensor>(),
+                "forward() accepts one tensor as well as a list of tensors, so that it is not "
+                "known what it must get; declare the type of its parameter, or give export_onnx() "
+                "a function that calls it");
+  if (forward_with<1>(module, inputs, outputs) || forward_with<2>(module, inputs, outputs) ||
+      forward_with<3>(module, inputs, outputs) || forward_with<4>(module, inputs, outputs) ||
+      forward_with<5>(module, inputs, outputs) || forward_with<6>(module, inputs, outputs)) {
+    return true;
+  }
+  if constexpr (requires { module.forward(inputs); }) {
+    append_outputs(module.forward(inputs), outputs);
+    return true;
+  } else {
+    return false;
+  }
+}
+
 }  // namespace detail
 
 /// Exports a module holder (made by TORCH_MODULE) or a shared pointer to a module, whose forward()
-/// takes up to six tensors: one for each of `inputs`. Returned tuples and lists become several
-/// outputs; undefined tensors are dropped. Otherwise like the function above.
+/// takes up to six tensors, one for each of `inputs`, or a list of them. If forward() accepts both
+/// one tensor and a list, as a template may, this does not compile. Returned tuples and lists
+/// become several outputs; undefined tensors are dropped. Otherwise like the function above.
 template <class ModuleHolder>
   requires requires(ModuleHolder& net) { *net; }
 OnnxExport export_onnx(ModuleHolder& net, const std::vector<torch::Tensor>& inputs,
@@ -149,13 +173,7 @@ OnnxExport export_onnx(ModuleHolder& net, const std::vector<torch::Tensor>& inpu
   auto& module = *net;
   const OnnxForward forward = [&module](const std::vector<torch::Tensor>& given) {
     std::vector<torch::Tensor> outputs;
-    const bool called = detail::forward_with<1>(module, given, outputs) ||
-                        detail::forward_with<2>(module, given, outputs) ||
-                        detail::forward_with<3>(module, given, outputs) ||
-                        detail::forward_with<4>(module, given, outputs) ||
-                        detail::forward_with<5>(module, given, outputs) ||
-                        detail::forward_with<6>(module, given, outputs);
-    if (!called) {
+    if (!detail::forward_with_all(module, given, outputs)) {
       throw ConfigError(str("export_onnx: forward() does not take ", given.size(),
                             " tensors; give one example for each of its arguments, or a function "
                             "that calls it"));

@@ -300,6 +300,47 @@ TEST_F(OnnxExportTest, LargeParametersGoToAFileOfTheirOwn) {
   EXPECT_THAT(folder.names(), ElementsAre("net.onnx", name));
 }
 
+struct ListNetImpl : nn::Module {
+  torch::Tensor forward(const std::vector<torch::Tensor>& x) { return x.at(0) - x.back(); }
+};
+TORCH_MODULE(ListNet);
+struct ReferenceNetImpl : nn::Module {
+  torch::Tensor forward(at::TensorList x) { return x[0] - x.back(); }
+};
+TORCH_MODULE(ReferenceNet);
+// Accepts one tensor as well as a list.
+struct GenericNetImpl : nn::Module {
+  torch::Tensor forward(const auto& x) { return x[0] * 2; }
+};
+struct OverloadedNetImpl : nn::Module {
+  torch::Tensor forward(const torch::Tensor& x);
+  torch::Tensor forward(const std::vector<torch::Tensor>& x);
+};
+
+TEST_F(OnnxExportTest, GivesForwardAListIfItTakesOne) {
+  const std::vector<torch::Tensor> one = {torch::randn({2, 4})};
+  const std::vector<torch::Tensor> two = {torch::randn({2, 4}), torch::randn({2, 4})};
+  ListNet list;
+  ReferenceNet reference;
+  for (const auto& inputs : {one, two}) {
+    EXPECT_EQ(export_onnx(list, inputs, path).inputs.size(), inputs.size());
+    EXPECT_THAT(read_model(path).operators, ElementsAre("Sub"));
+    EXPECT_EQ(export_onnx(reference, inputs, path).inputs.size(), inputs.size());
+    EXPECT_EQ(read_model(path).sizes.at("output"), "batch,4");
+  }
+}
+
+// Otherwise x[0] would be the first row of an only input. A static_assert in export_onnx() refuses
+// what this function finds.
+TEST_F(OnnxExportTest, CompilesOnlyWithAForwardThatDeclaresWhatItTakes) {
+  EXPECT_TRUE((detail::forward_takes_anything<GenericNetImpl, torch::Tensor>()));
+  EXPECT_TRUE((detail::forward_takes_anything<OverloadedNetImpl, torch::Tensor>()));
+  EXPECT_FALSE((detail::forward_takes_anything<ListNetImpl, torch::Tensor>()));
+  EXPECT_FALSE((detail::forward_takes_anything<ReferenceNetImpl, torch::Tensor>()));
+  EXPECT_FALSE((detail::forward_takes_anything<nn::SequentialImpl, torch::Tensor>()));
+  EXPECT_FALSE((detail::forward_takes_anything<nn::LSTMImpl, torch::Tensor>()));
+}
+
 TEST_F(OnnxExportTest, KeepsTheOldFileWhenItFails) {
   folder.write("net.onnx", "old");
   nn::Linear net(4, 4);

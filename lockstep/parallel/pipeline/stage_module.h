@@ -12,6 +12,7 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/pimpl.h>
 
+#include <lockstep/core/declarations/forward.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/export.h>
 
@@ -56,21 +57,10 @@ bool call_with(Impl& module, const Tensors& inputs, Tensors& outputs,
   return false;
 }
 
-// Whether forward() is a template, or has overloads, that accept one tensor as well as a list. A
-// template for any number of tensors, such as that of Sequential, takes tensors.
-template <class Impl>
-constexpr bool takes_anything() {
-  constexpr bool kIsDeclared = requires { &Impl::forward; };
-  return !kIsDeclared && requires(Impl& module, const torch::Tensor& x, const Tensors& inputs) {
-    module.forward(x);
-    module.forward(inputs);
-  } && !requires(Impl& module, const torch::Tensor& x) { module.forward(x, x); };
-}
-
 template <class Impl>
 Tensors call(Impl& module, const Tensors& inputs) {
   static_assert(
-      !takes_anything<Impl>(),
+      !lockstep::detail::forward_takes_anything<Impl, torch::Tensor>(),
       "forward() accepts one tensor as well as a list of tensors, so that it is not known "
       "what a stage with one input must get; declare the type of its parameter");
   Tensors outputs;

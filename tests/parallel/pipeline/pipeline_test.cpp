@@ -424,16 +424,16 @@ struct GenericStageImpl : torch::nn::Module {
 // StageModule's constructor refuses what these functions find.
 TEST(Pipeline, CompilesOnlyWithCallablesThatDeclareWhatTheyTake) {
   using pipeline::detail::declares_its_arguments;
-  using pipeline::detail::takes_anything;
   EXPECT_FALSE(declares_its_arguments<std::remove_const_t<decltype(kGenericCriterion)>>());
   EXPECT_FALSE(declares_its_arguments<OverloadedCriterion>());
   EXPECT_TRUE(declares_its_arguments<torch::nn::CrossEntropyLoss>());
   EXPECT_TRUE(declares_its_arguments<decltype(loss_of_heads)>());
   EXPECT_TRUE(declares_its_arguments<decltype(&loss_of_heads)>());
-  EXPECT_TRUE(takes_anything<GenericStageImpl>());
-  EXPECT_FALSE(takes_anything<torch::nn::SequentialImpl>());
-  EXPECT_FALSE(takes_anything<torch::nn::LinearImpl>());
-  EXPECT_FALSE(takes_anything<TwoHeadsImpl>());
+  EXPECT_TRUE((lockstep::detail::forward_takes_anything<GenericStageImpl, torch::Tensor>()));
+  EXPECT_FALSE(
+      (lockstep::detail::forward_takes_anything<torch::nn::SequentialImpl, torch::Tensor>()));
+  EXPECT_FALSE((lockstep::detail::forward_takes_anything<torch::nn::LinearImpl, torch::Tensor>()));
+  EXPECT_FALSE((lockstep::detail::forward_takes_anything<TwoHeadsImpl, torch::Tensor>()));
 }
 
 TEST(Pipeline, AddsUpLossesThatAreSums) {
