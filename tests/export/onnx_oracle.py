@@ -293,7 +293,7 @@ def main():
     if arguments.headers:
         for name in missing_modules(oracle.rows, arguments.headers):
             oracle.failures.append(name)
-            print(f"{name}: is no case of tests/export/module_cases.cpp")
+            print(f"{name}: has no case in tests/export/modules/")
     lines = LINES[arguments.what](oracle.rows) if arguments.what in LINES else []
     if arguments.page:
         before, _, behind = table_in(arguments.page.read_text(), arguments.what)

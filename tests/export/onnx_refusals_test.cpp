@@ -335,6 +335,53 @@ TEST_F(OnnxRefusals, AWriteThroughAView) {
                     HasSubstr("after fc")));
 }
 
+// The parts of a tensor that chunk() and its like return share nothing with each other.
+TEST_F(OnnxRefusals, WritesToPartsOfATensor) {
+  using Parts = std::function<std::vector<Tensor>(const Tensor& y)>;
+  const std::vector<std::pair<const char*, Parts>> separate = {
+      {"chunk", [](const Tensor& y) { return y.chunk(3, 1); }},
+      {"unsafe_chunk", [](const Tensor& y) { return y.unsafe_chunk(3, 1); }},
+      {"split", [](const Tensor& y) { return y.split(1, 1); }},
+      {"split_with_sizes", [](const Tensor& y) { return y.split_with_sizes({1, 2}, 1); }},
+      {"tensor_split", [](const Tensor& y) { return y.tensor_split(3, 1); }},
+      {"unbind", [](const Tensor& y) { return y.unbind(1); }},
+      {"parts of a part", [](const Tensor& y) { return y.chunk(2, 1)[0].chunk(2, 1); }},
+      {"parts of a transposed tensor", [](const Tensor& y) { return y.t().chunk(3, 0); }}};
+  for (const auto& [name, parts] : separate) {
+    const auto write = [parts = parts](bool reads_the_whole) -> UserNetImpl::Code {
+      return [=](UserNetImpl& net, const Tensor& x) {
+        const Tensor y = net.fc(x.flatten(1));
+        const std::vector<Tensor> each = parts(y);
+        each[0].sigmoid_();
+        each[1].tanh_().mul_(2);
+        return reads_the_whole ? y * 2 : each[0] - each[1];
+      };
+    };
+    EXPECT_EQ(refusal(write(false)), "nothing was refused") << name;
+    std::filesystem::remove(folder / "net.onnx");
+    EXPECT_THAT(refusal(write(true)), HasSubstr("used afterwards by another name")) << name;
+  }
+  const std::vector<std::pair<const char*, Parts>> shared = {
+      {"two lists of parts",
+       [](const Tensor& y) { return std::vector<Tensor>{y.chunk(3, 1)[0], y.chunk(3, 1)[0]}; }},
+      {"a part and its own part",
+       [](const Tensor& y) {
+         const Tensor first = y.chunk(2, 1)[0];
+         return std::vector<Tensor>{first, first.chunk(2, 1)[0]};
+       }},
+      {"parts of an expanded tensor",
+       [](const Tensor& y) { return y.unsqueeze(0).expand({2, -1, -1}).unbind(0); }}};
+  for (const auto& [name, parts] : shared) {
+    EXPECT_THAT(refusal([parts = parts](UserNetImpl& net, const Tensor& x) {
+                  const std::vector<Tensor> each = parts(net.fc(x.flatten(1)));
+                  each[0].sigmoid_();
+                  return each[1] * 2;
+                }),
+                HasSubstr("used afterwards by another name"))
+        << name;
+  }
+}
+
 TEST_F(OnnxRefusals, AWriteToABufferThatIsTakenBack) {
   UserNet net([](UserNetImpl& self, const Tensor& x) {
     self.counter.add_(1);

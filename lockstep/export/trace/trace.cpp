@@ -68,7 +68,7 @@ std::string locations_in_words(const std::vector<BakedConstant>& baked,
 }
 
 // LibTorch's own modules read the batch size from their inputs: MultiheadAttention and
-// LocalResponseNorm for their views, the recurrent modules for their initial state.
+// LocalResponseNorm for their views, the recurrent layers and cells for their initial state.
 bool is_in_attention(const ModuleLocation& location, const NamedParameters& parameters) {
   const auto has = [&](const std::string& name) {
     return std::any_of(parameters.begin(), parameters.end(),
@@ -91,15 +91,30 @@ bool takes_sizes(const Node& node) {
   return kShapes.contains(node.kind().toQualString());
 }
 
-bool is_first_state(const Node& node) {
-  static const std::set<std::string> kRecurrent = {"aten::lstm", "aten::gru", "aten::rnn_tanh",
-                                                   "aten::rnn_relu"};
-  return node.kind() == c10::Symbol::fromQualString("aten::zeros") &&
-         kRecurrent.contains(user_of(*node.output())->kind().toQualString());
-}
-
 bool is_kind(const Node& node, const char* name) {
   return node.kind() == c10::Symbol::fromQualString(name);
+}
+
+// Whether an operation multiplies a state with the weights for it of a cell.
+bool is_step_of_cell(const torch::jit::Use& use, const NamedParameters& parameters) {
+  if (!is_kind(*use.user, "aten::linear") || use.offset != 0) return false;
+  const auto inputs = use.user->owningGraph()->inputs();
+  const std::size_t first = inputs.size() - parameters.size();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (inputs[first + i] == use.user->input(1)) return parameters[i].first.ends_with("weight_hh");
+  }
+  return false;
+}
+
+// Whether zeros are the state with which a recurrent layer or cell begins.
+bool is_first_state(const Node& node, const NamedParameters& parameters) {
+  static const std::set<std::string> kLayers = {"aten::lstm", "aten::gru", "aten::rnn_tanh",
+                                                "aten::rnn_relu"};
+  if (!is_kind(node, "aten::zeros")) return false;
+  if (kLayers.contains(user_of(*node.output())->kind().toQualString())) return true;
+  const auto& uses = node.output()->uses();
+  return std::any_of(uses.begin(), uses.end(),
+                     [&](const torch::jit::Use& use) { return is_step_of_cell(use, parameters); });
 }
 
 // Whether an operation pads what it gets for the 3D average that follows.
@@ -125,7 +140,8 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
   std::vector<BakedConstant> refused;
   for (const BakedConstant& each : baked) {
     const bool may =
-        follow_batch || is_first_state(*each.user) || is_in_local_response_norm(*each.user) ||
+        follow_batch || is_first_state(*each.user, parameters) ||
+        is_in_local_response_norm(*each.user) ||
         (takes_sizes(*each.user) && is_in_attention(trace.locations.at(each.user), parameters));
     if (may && each.extent) {
       trace.following[each.value] = *each.extent;
