@@ -56,23 +56,28 @@ bool call_with(Impl& module, const Tensors& inputs, Tensors& outputs,
   return false;
 }
 
-// Whether forward() is a template, or has overloads, that accept one tensor as well as a list. A
-// template for any number of tensors, such as that of Sequential, takes tensors.
+// Whether forward() is a template that may accept one tensor as well as a list. A template for any
+// number of tensors, such as that of Sequential, takes tensors. Overloads declare what they take.
+// Does not instantiate a template for one input, whose body need not compile: it cannot deduce a
+// type from a list in braces.
 template <class Impl>
 constexpr bool takes_anything() {
-  constexpr bool kIsDeclared = requires { &Impl::forward; };
-  return !kIsDeclared && requires(Impl& module, const torch::Tensor& x, const Tensors& inputs) {
-    module.forward(x);
-    module.forward(inputs);
-  } && !requires(Impl& module, const torch::Tensor& x) { module.forward(x, x); };
+  constexpr bool kIsDeclared = requires {
+    &Impl::forward;
+  } || requires(Impl& module, const torch::Tensor& x) { module.forward({x}); };
+  constexpr bool kTakesSeveral =
+      requires(Impl& module, const torch::Tensor& x) { module.forward(x, x); } ||
+      requires(Impl& module, const torch::Tensor& x) { module.forward(x, x, x); } ||
+      requires(Impl& module, const torch::Tensor& x) { module.forward(x, x, x, x); };
+  return !kIsDeclared && !kTakesSeveral;
 }
 
 template <class Impl>
 Tensors call(Impl& module, const Tensors& inputs) {
   static_assert(
       !takes_anything<Impl>(),
-      "forward() accepts one tensor as well as a list of tensors, so that it is not known "
-      "what a stage with one input must get; declare the type of its parameter");
+      "the module has no forward() whose parameter has a declared type, a tensor or a list of "
+      "them, so that it is not known what a stage with one input must get; declare the type");
   Tensors outputs;
   if (call_with(module, inputs, outputs, std::make_index_sequence<1>()) ||
       call_with(module, inputs, outputs, std::make_index_sequence<2>()) ||
