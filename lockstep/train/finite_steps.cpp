@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/optim/clip_grad.h>
@@ -46,7 +47,7 @@ bool FiniteSteps::allows(const Step& step, ProcessGroup& group) {
   return false;
 }
 
-std::string FiniteSteps::problem_in(const Step& step, ProcessGroup& group) const {
+std::string FiniteSteps::problem_in(const Step& step, ProcessGroup& group) {
   const double loss = step.loss.item<double>();
   const bool loss_is_finite = std::isfinite(loss);
   // On every rank, whatever its loss: a sharded optimizer makes its gradients collectively.
@@ -56,6 +57,7 @@ std::string FiniteSteps::problem_in(const Step& step, ProcessGroup& group) const
   const std::int64_t size = group.size();
   std::int64_t found = is_sound ? 0 : size - group.rank() + (loss_is_finite ? 0 : size);
   if (size > 1) {
+    const SecondsScope scope(communication_seconds_);
     torch::Tensor all = torch::tensor({found}, torch::kInt64).to(device_);
     group.all_reduce(all, ReduceOp::kMax);
     found = all.item<std::int64_t>();

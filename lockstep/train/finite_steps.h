@@ -35,10 +35,12 @@ class FiniteSteps {
   void note(double loss, const std::string& place);
 
   std::int64_t skipped() const { return skipped_; }
+  /// The time that allows() has spent on telling the other ranks, and on waiting for them.
+  double communication_seconds() const { return communication_seconds_; }
 
  private:
   // What is not finite, and on which rank; empty if everything is.
-  std::string problem_in(const Step& step, ProcessGroup& group) const;
+  std::string problem_in(const Step& step, ProcessGroup& group);
 
   struct SavedBuffer {
     torch::Tensor buffer;
@@ -49,6 +51,7 @@ class FiniteSteps {
   const torch::Device device_;
   std::vector<SavedBuffer> buffers_;  // with kSkip
   std::int64_t skipped_ = 0;
+  double communication_seconds_ = 0;
   bool warned_ = false;
 };
 

@@ -94,9 +94,11 @@ class TrainingRun {
   void require_batch(Batch& batch, std::int64_t part, std::int64_t parts);
   void begin_step();
   void zero_gradients();
+  void keep_buffers();
   void update_if_finite();
   std::string place_of_step(std::int64_t epoch, std::int64_t step) const;
   void update_parameters();
+  void in_optimizer_phase(const char* span, const std::function<void()>& work);
   void count_loss(const torch::Tensor& loss, const Batch& batch);
   void add_losses();
   void train_part(const Batch& batch, const StepPart& part);

@@ -343,7 +343,7 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   }
   if (!options_.checkpoints.background) {
     const CheckpointContent content(model, training, checkpoint_info());
-    moment.finite = all_finite(model, untrained) && all_finite(training);
+    moment.finite = content.all_finite(untrained);
     return store_->save(content.files(), moment);
   }
   writing_.wait();  // reads the snapshot until then
@@ -356,7 +356,7 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
     const auto middle = copies.begin() + parameters;
     const StateDict model_copies(copies.begin(), middle), training_copies(middle, copies.end());
     const CheckpointContent content(model_copies, training_copies, info);
-    moment.finite = all_finite(model_copies, untrained) && all_finite(training_copies);
+    moment.finite = content.all_finite(untrained);
     store_->save(content.files(), moment);
   });
 }

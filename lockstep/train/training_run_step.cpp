@@ -13,6 +13,12 @@
 #include <lockstep/train/optimization/step_seed.h>
 
 namespace lockstep::train {
+namespace {
+
+// The name of the span in a trace, in which on_nan looks at a step.
+constexpr const char* kFiniteCheck = "finite check";
+
+}  // namespace
 
 // The loader restarts with each epoch, so its first batch has its own name in a trace.
 bool TrainingRun::next_batch(Batch& batch, bool is_first) {
@@ -40,7 +46,7 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
     train_through_graph(batch, parts);
   } else {
     zero_gradients();
-    finite_steps_.begin_step(task_.module());
+    keep_buffers();
     for (std::int64_t part = 0; part < parts; ++part) {
       require_batch(batch, part, parts);
       train_part(moved(batch),
@@ -77,13 +83,23 @@ void TrainingRun::begin_step() {
   step_losses_.clear();
 }
 
+// They get their values back if the step is skipped.
+void TrainingRun::keep_buffers() {
+  if (options_.on_nan != OnNan::kSkip) return;
+  const PhaseScope scope(phases_.optimizer, kFiniteCheck);
+  finite_steps_.begin_step(task_.module());
+}
+
 // The epoch's mean loss does not contain a skipped step.
 void TrainingRun::update_if_finite() {
   if (options_.on_nan == OnNan::kWarn) return update_parameters();
   FiniteSteps::Step step{.loss = loss_sum_,
                          .place = place_of_step(position_.epoch, position_.step + 1)};
   if (!scaler_) step.gradients = [this] { return optimizer_->gradients(); };
-  if (finite_steps_.allows(step, strategy_.group())) {
+  bool is_allowed = false;
+  in_optimizer_phase(kFiniteCheck,
+                     [&] { is_allowed = finite_steps_.allows(step, strategy_.group()); });
+  if (is_allowed) {
     update_parameters();
   } else {
     step_losses_.clear();
@@ -101,16 +117,25 @@ void TrainingRun::zero_gradients() {
   optimizer_->zero_grad();
 }
 
-// Waits of a sharded optimizer for other ranks count as communication.
 void TrainingRun::update_parameters() {
-  const double before = optimizer_->communication_seconds();
-  {
-    const PhaseScope scope(phases_.optimizer, "optimizer");
+  in_optimizer_phase("optimizer", [this] {
     RECORD_USER_SCOPE("lockstep: optimizer");
     optimizer_step();
     if (ema_) ema_->update();
+  });
+}
+
+// Waits of a sharded optimizer, and of the check of a step, for other ranks count as communication.
+void TrainingRun::in_optimizer_phase(const char* span, const std::function<void()>& work) {
+  const auto waits = [this] {
+    return optimizer_->communication_seconds() + finite_steps_.communication_seconds();
+  };
+  const double before = waits();
+  {
+    const PhaseScope scope(phases_.optimizer, span);
+    work();
   }
-  const double waited = optimizer_->communication_seconds() - before;
+  const double waited = waits() - before;
   phases_.optimizer -= waited;
   phases_.communication += waited;
 }

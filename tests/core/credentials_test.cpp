@@ -11,7 +11,23 @@ TEST(Credentials, AreHiddenInAddresses) {
   const std::pair<const char*, const char*> cases[] = {
       {"http://ada:secret@host:5000/path", "http://***@host:5000/path"},
       {"https://secret@host", "https://***@host"},
-      {"http://ada:se@cret@host/a@b", "http://***@host/a@b"},
+      {"http://ada:se@cret@host/path", "http://***@host/path"},
+      {"http://ada:12/34@host", "http://***@host"},
+      {"http://ada:12?34@host:5000/x", "http://***@host:5000/x"},
+      {"http://ada:12/3@4/5@host", "http://***@host"},
+      {"http://t0/k3n@host", "http://***@host"},
+      {"http://[x]:12/34@host", "http://***@host"},
+      {"http:///ada:secret@host", "http://***@host"},
+      {"http://localhost:5000/a@b", "http://***@b"},  // host and path, or user and password?
+      {"http://ada:a://b@host", "http://***@host"},
+      {"http://a:1,http://eve:12/34@b", "http://a:1,http://***@b"},
+      {"ada:12/34@a,http://b:1", "***@a,http://b:1"},
+      {"//ada:secret@host", "//***@host"},
+      {"http:/ada:secret@host", "***@host"},
+      {"HTTP_PROXY=ada:secret@host", "HTTP_PROXY=***@host"},
+      {"ada::secret@host", "***@host"},
+      {"ada:secret@plt", "***@plt"},
+      {"ada:secret@host_1", "***@host_1"},
       {"http://ada:se/cret@host/x", "http://***@host/x"},
       {"http://ada:se#c?ret@host", "http://***@host"},
       {"--mlflow-uri=http://ada:secret@host", "--mlflow-uri=http://***@host"},
@@ -24,6 +40,11 @@ TEST(Credentials, AreHiddenInAddresses) {
       {"https://host/?sv=1&sig=secret#part", "https://host/?sv=1&sig=***#part"},
       {"https://host/#api_key=secret", "https://host/#api_key=***"},
       {"https://host/?PASSWORD=secret;q=1", "https://host/?PASSWORD=***;q=1"},
+      {"https://host/?password=sec;ret", "https://host/?password=***"},
+      {"https://host/?%74oken=secret", "https://host/?%74oken=***"},
+      {"https://host/?api_key=secret&access_key=secret",
+       "https://host/?api_key=***&access_key=***"},
+      {"host:5000/?token=secret", "host:5000/?token=***"},
   };
   for (const auto& [word, hidden] : cases) {
     EXPECT_EQ(word_without_credentials(word), hidden);
@@ -34,8 +55,24 @@ TEST(Credentials, AreHiddenInAddresses) {
 
 TEST(Credentials, LeaveOtherTextsAsTheyAre) {
   for (const char* text :
-       {"", "http://localhost:5000/a@b", "http://[::1]:5000/a@b", "git@host:path", "user@host",
-        "12:30 @ noon", "--lr=0.1", "a:b", "sqlite:///x.db", "https://host/?q=1&step=2",
+       {"",
+        "http://localhost:5000/a/b",
+        "http://[::1]:5000/a@b",
+        "sqlite:///a@b.db",
+        "c10::f@plt",
+        "./program(c10::f@plt+0x1a)",
+        "at::native::f@LIBTORCH_1.0",
+        "std::f@@GLIBCXX_3.4.29",
+        "c10::f@0x7f10",
+        "mailto:ada@host",
+        "host:5000/image@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        "git@host:path",
+        "user@host",
+        "12:30 @ noon",
+        "--lr=0.1",
+        "a:b",
+        "sqlite:///x.db",
+        "https://host/?q=1&step=2",
         "train: --mlflow-uri must be http://HOST:PORT or https://, got 'ada@host'",
         "key=value&token=kept outside of addresses"}) {
     EXPECT_EQ(without_credentials(text), text);
@@ -47,6 +84,9 @@ TEST(Credentials, AreHiddenInTexts) {
       without_credentials("cannot reach http://ada:secret@host/x: timeout\n('https://t0ken@h', "
                           "got \"eve:hidden@h\")"),
       "cannot reach http://***@host/x: timeout\n('https://***@h', got \"***@h\")");
+  EXPECT_EQ(
+      without_credentials("no answer from 'http://ada:se'cret@host' ('https://h/?token=se'c'):"),
+      "no answer from 'http://***@host' ('https://h/?token=***'):");
 }
 
 TEST(Credentials, AreTakenOutOfAnAddress) {

@@ -193,6 +193,18 @@ TEST_F(ReportPage, TakesRowsOfBenchTable) {
                      "fused_kernels": true, "peer": null, "ranks": 2, "images_per_second": 153,
                      "device": "cpu", "batch_per_rank": 64}])");
   EXPECT_THAT(page({"run", "rows.json"}), Not(HasSubstr("id=\"scaling\"")));
+  // 64 images are no multiple of 3 ranks. A step of two batches is other work.
+  const auto write_row = [&](const char* more) {
+    folder_.write("rows.json", str(R"([{"recipe": "mnist", "strategy": "ddp", "loader": "native",
+                                        "threads_per_rank": 1, "fused_kernels": true, "peer": null,
+                                        "ranks": 3, "images_per_second": 153, "device": "cpu",
+                                        "precision": "32", "batch_per_rank": 21)",
+                                   more, "}]"));
+  };
+  write_row(R"(, "global_batch": 64, "accumulate_grad_batches": 1)");
+  EXPECT_THAT(page({"run", "rows.json"}), HasSubstr("id=\"scaling\""));
+  write_row(R"(, "global_batch": 64, "accumulate_grad_batches": 2)");
+  EXPECT_THAT(page({"run", "rows.json"}), Not(HasSubstr("id=\"scaling\"")));
   folder_.write("rows.json", "{\"a\": 1}");
   EXPECT_THROW(page({"run", "rows.json"}), DataError);
   EXPECT_THROW(page({"rows.json"}), DataError);

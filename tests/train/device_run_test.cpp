@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/train/captured_step.h>
+#include <lockstep/train/checkpoints/checkpoint_content.h>
 #include <lockstep/train/measuring/phase_timer.h>
 #include <tests/support/far_device/far_device.h>
 #include <tests/train/staged_net.h>
@@ -102,7 +104,8 @@ struct DeviceOutcome {
 
 // Without evaluations. Ignores the loader's thread, which waits for its own stream.
 DeviceOutcome run_task(ClassificationTask task, const StagedRun& given, torch::Device device,
-                       std::int64_t batches, std::int64_t log_every = 1) {
+                       std::int64_t batches, std::int64_t log_every = 1,
+                       OnNan on_nan = OnNan::kWarn) {
   ProcessGroup group = init_process_group({.device = device, .environment = WorkerEnvironment{}});
   Loader loader(train_images(), DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
                 kNormalize, {.batch_size = 10, .device = device});
@@ -112,6 +115,7 @@ DeviceOutcome run_task(ClassificationTask task, const StagedRun& given, torch::D
   run.limit_train_batches = batches;
   run.limit_val_batches = 0;
   run.log_every_n_steps = log_every;
+  run.on_nan = on_nan;
   run.listeners = {&outcome.heard};
   const std::size_t before = far_device::waits().size();
   Trainer(run, make_strategy(given.strategy, group, given.options))
@@ -222,6 +226,20 @@ TEST_F(DeviceRun, PhasesAreTheDevicesTime) {
   expect_time_of_device(run_on(far_device::device(), 5));
 }
 
+// The checks of each step, and the copies of buffers, are work of the device.
+TEST_F(DeviceRun, ChecksOfFiniteStepsBelongToTheOptimizer) {
+  constexpr std::int64_t kSteps = 5;
+  const auto seconds = [](OnNan on_nan) {
+    const DeviceOutcome outcome = run_task(*digits_task(), {.strategy = "ddp"},
+                                           far_device::device(), kSteps, /*log_every=*/1, on_nan);
+    expect_time_of_device(outcome);
+    return outcome.heard.epochs.at(1).phases;
+  };
+  const PhaseSeconds plain = seconds(OnNan::kWarn);
+  const PhaseSeconds checked = seconds(OnNan::kSkip);
+  EXPECT_GT(checked.optimizer, plain.optimizer + 0.001 * kSteps - 1e-6);
+}
+
 TEST_F(DeviceRun, PhasesOfAPipelineAreTheDevicesTime) {
   const StrategyOptions two{.devices = {far_device::device(0), far_device::device(0)},
                             .micro_batches = 2};
@@ -242,6 +260,27 @@ TEST_F(DeviceRun, PhasesOfALaterStageOnADeviceAreInTheirEpoch) {
     EXPECT_GT(epoch.phases.forward, 0.001);
     EXPECT_GT(epoch.phases.backward, 0.001);
   }
+}
+
+TEST_F(DeviceRun, ChecksOfACheckpointReadTheHostsCopies) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto on_device = [](double value) {
+    return torch::full({2, 40'000}, value).to(far_device::device());
+  };
+  const StateDict training = {{"momentum", on_device(1)}};
+  const CheckpointContent sound({{"weight", on_device(1)}, {"mask", on_device(-inf)}}, training,
+                                {.recipe = "digits"});
+  const CheckpointContent not_a_number(
+      {{"weight", on_device(1)}, {"mask", on_device(std::nan(""))}}, training,
+      {.recipe = "digits"});
+  const CheckpointContent diverged({{"weight", on_device(1)}}, {{"mask", on_device(inf)}},
+                                   {.recipe = "digits"});
+  const std::size_t waits = far_device::waits().size();
+  EXPECT_TRUE(sound.all_finite({"mask"}));
+  EXPECT_FALSE(sound.all_finite({}));
+  EXPECT_FALSE(not_a_number.all_finite({"mask"}));
+  EXPECT_FALSE(diverged.all_finite({"mask"})) << "a state of the optimizer";
+  EXPECT_EQ(far_device::waits().size(), waits);
 }
 
 TEST_F(DeviceRun, ATimerForgetsNothingAndKeepsFewEvents) {

@@ -66,7 +66,9 @@ void read_what_was_run(const RunJson& run, BenchTableRow& row) {
   }
   row.ranks = run.at("world_size").get<int>() * run.value("devices", 1);
   row.threads_per_rank = run.at("threads_per_rank").get<int>() / run.value("devices", 1);
-  row.batch_per_rank = run.at("global_batch").get<std::int64_t>() / row.ranks;
+  row.global_batch = run.at("global_batch").get<std::int64_t>();
+  row.batch_per_rank = row.global_batch / row.ranks;
+  row.accumulate_grad_batches = run.value("accumulate_grad_batches", row.accumulate_grad_batches);
   row.iterations_per_epoch = run.at("steps_per_epoch").get<std::int64_t>();
 }
 

@@ -31,7 +31,9 @@ struct BenchTableRow {
   double setup_loader_s = 0;
   double setup_model_s = 0;  ///< the model, its parallel wrapper and the optimizer
   double sync_parameters_s = 0;
-  std::int64_t batch_per_rank = 0;
+  std::int64_t batch_per_rank = 0;           ///< rounded down
+  std::int64_t global_batch = 0;             ///< images of a batch, over all ranks
+  std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step
   std::int64_t iterations_per_epoch = 0;
   double first_epoch_s = 0;      ///< includes decoding of images that later epochs find in a cache
   double epoch_s = 0;            ///< median of the timed epochs

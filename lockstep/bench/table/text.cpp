@@ -269,7 +269,9 @@ nlohmann::ordered_json row_json(const BenchTableRow& row, const BenchTableNotes&
       {"peak_rss_bytes", row.peak_rss_bytes},
       {"peer", row.peer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.peer)},
       {"error", row.error.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.error)},
-      {"precision", row.precision}};
+      {"precision", row.precision},
+      {"global_batch", row.global_batch},
+      {"accumulate_grad_batches", row.accumulate_grad_batches}};
   return json;
 }
 

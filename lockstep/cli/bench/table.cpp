@@ -180,6 +180,7 @@ class TableRun {
     row.ranks = static_cast<int>(way.way.ranks);
     row.threads_per_rank = static_cast<int>(way.way.threads_per_rank);
     row.batch_per_rank = way.way.batch_per_rank;
+    row.global_batch = way.way.global_batch();
     row.error = way.error;
     return row;
   }

@@ -50,18 +50,26 @@ class StepTimes;
 }
 namespace pipeline::detail {
 
-// Whether the declaration of the criterion says what it takes: it is a function, a class with one
-// operator() that is not a template, or a module holder whose module has one such forward().
+// Whether the criterion's declaration says what its first parameter is: it is a function, an object
+// with operators() that are no templates there, or a module holder whose module has such a
+// forward(). Does not instantiate a generic callable, whose body need not compile: a template
+// cannot deduce a type from a list in braces.
 template <class Criterion>
 constexpr bool declares_its_arguments() {
-  return std::is_function_v<std::remove_pointer_t<Criterion>> ||
-         requires { &Criterion::operator(); } || requires { &Criterion::ContainedType::forward; };
+  using Plain = std::remove_cv_t<Criterion>;
+  if constexpr (requires { typename Plain::ContainedType; }) {
+    return requires { &Plain::ContainedType::forward; } ||
+           requires(Criterion& criterion, const torch::Tensor& y) { criterion->forward({y}, y); };
+  } else {
+    return std::is_function_v<std::remove_pointer_t<Plain>> || requires { &Plain::operator(); } ||
+           requires(Criterion& criterion, const torch::Tensor& y) { criterion({y}, y); };
+  }
 }
 
 // Whether criterion(outputs, target) compiles. A holder's own operator() cannot be asked.
 template <class Criterion, class Outputs>
 constexpr bool takes() {
-  if constexpr (requires { &std::remove_reference_t<Criterion>::ContainedType::forward; }) {
+  if constexpr (requires { typename std::remove_cv_t<Criterion>::ContainedType; }) {
     return requires(Criterion& criterion, const Outputs& outputs, const torch::Tensor& target) {
       criterion->forward(outputs, target);
     };
@@ -70,15 +78,37 @@ constexpr bool takes() {
   }
 }
 
+// Whether loss_of_criterion() accepts the criterion. The result of std::bind() declares nothing,
+// but can be asked; what it binds may be generic.
+template <class Criterion>
+constexpr bool has_one_meaning() {
+  if constexpr (declares_its_arguments<Criterion>()) {
+    return true;
+  } else if constexpr (std::is_bind_expression_v<std::remove_cv_t<Criterion>>) {
+    return takes<Criterion, torch::Tensor>() != takes<Criterion, Tensors>();
+  } else {
+    return false;
+  }
+}
+
+template <class Criterion>
+constexpr bool is_reference_wrapper() {
+  using Plain = std::remove_cv_t<Criterion>;
+  return !std::is_same_v<std::unwrap_reference_t<Plain>, Plain>;
+}
+
 // `criterion` takes one output and the target, or all outputs and the target. Which of the two is
 // read from its declaration. A generic callable would accept either, and outputs[0] would be the
-// first row of the output instead of the first output.
+// first row of the output instead of the first output. A criterion that declares both, as overloads
+// or with a parameter such as at::TensorList, gets a list if there are several outputs.
 template <class Criterion>
 PipelineLoss loss_of_criterion(Criterion& criterion) {
-  if constexpr (!declares_its_arguments<std::remove_cv_t<Criterion>>()) {
-    static_assert(declares_its_arguments<std::remove_cv_t<Criterion>>(),
-                  "the criterion's parameters have no fixed types, so that it is not known whether "
-                  "it takes one output or a list of them; use a lambda that declares them: "
+  if constexpr (is_reference_wrapper<Criterion>()) {
+    return loss_of_criterion(criterion.get());
+  } else if constexpr (!has_one_meaning<Criterion>()) {
+    static_assert(has_one_meaning<Criterion>(),
+                  "the criterion's first parameter has no fixed type, so that it is not known "
+                  "whether it takes one output or a list of them; use a lambda that declares it: "
                   "(const torch::Tensor& output, const torch::Tensor& y) or "
                   "(const lockstep::Tensors& outputs, const torch::Tensor& y)");
     return {};
@@ -89,7 +119,7 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
                   "the criterion must take (const torch::Tensor& output, const torch::Tensor& y) "
                   "or (const lockstep::Tensors& outputs, const torch::Tensor& y)");
     return [&criterion](const Tensors& outputs, const torch::Tensor& target) -> torch::Tensor {
-      if constexpr (kTakesOne && kTakesAll) {  // a parameter such as at::TensorList
+      if constexpr (kTakesOne && kTakesAll) {
         return outputs.size() == 1 ? criterion(outputs[0], target) : criterion(outputs, target);
       } else if constexpr (kTakesAll) {
         return criterion(outputs, target);
@@ -139,9 +169,10 @@ class LOCKSTEP_API Pipeline {
   /// Returns the loss of the batch on the last stage's device, without a graph, and accumulates the
   /// gradients into the parameters. The criterion runs on the last stage's worker and returns one
   /// element. It declares its first parameter: criterion(const torch::Tensor& output, y) gets the
-  /// first output of the last stage, criterion(const Tensors& outputs, y) all of them. A generic
-  /// callable, such as a lambda with `const auto&`, does not compile. A batch with fewer samples
-  /// than micro-batches is split into single samples; with a user-defined table it causes a
+  /// first output of the last stage, criterion(const Tensors& outputs, y) all of them, and one that
+  /// declares both gets a list if there are several outputs. It may be std::ref() of a callable. A
+  /// generic callable, such as a lambda with `const auto&`, does not compile. A batch with fewer
+  /// samples than micro-batches is split into single samples; with a user-defined table it causes a
   /// ConfigError.
   ///
   /// Each call of step() or forward() draws once from the CPU's default generator to seed its

@@ -61,8 +61,8 @@ template <class Impl>
 Tensors call(Impl& module, const Tensors& inputs) {
   static_assert(
       !lockstep::detail::forward_takes_anything<Impl, torch::Tensor>(),
-      "forward() accepts one tensor as well as a list of tensors, so that it is not known "
-      "what a stage with one input must get; declare the type of its parameter");
+      "the module has no forward() whose parameter has a declared type, a tensor or a list of "
+      "them, so that it is not known what a stage with one input must get; declare the type");
   Tensors outputs;
   if (call_with(module, inputs, outputs, std::make_index_sequence<1>()) ||
       call_with(module, inputs, outputs, std::make_index_sequence<2>()) ||

@@ -21,6 +21,7 @@ inline std::size_t phase_color(const std::string& name) {
                                  {"backward", 2},
                                  {"optimizer", 3},
                                  {"zero gradients", 4},
+                                 {"finite check", 4},
                                  {"first batch", 4},
                                  {"data", 5},
                                  {"wait for data", 5},

@@ -108,8 +108,9 @@ std::string work_of(const RecordJson& run) {
       work.details.push_back(str(name, ' ', setting_text(value)));
     }
   }
-  const double batches = number_at(run, "accumulate_grad_batches").value_or(1);
-  if (batches > 1) work.details.push_back(str(batches, " batches a step"));
+  const auto batches =
+      static_cast<std::int64_t>(number_at(run, "accumulate_grad_batches").value_or(1));
+  if (batches > 1) work.details.push_back(batches_of_step(batches));
   return work_name(work);
 }
 

@@ -34,7 +34,9 @@ const char* kind_of(const TracedSpan& span) {
   for (const char* kind : {"forward", "backward"}) {
     if (span.name == kind || span.category == kind) return kind;
   }
-  if (span.name == "optimizer" || span.name == "zero gradients") return "optimizer";
+  for (const char* name : {"optimizer", "zero gradients", "finite check"}) {
+    if (span.name == name) return "optimizer";
+  }
   return "other";
 }
 

@@ -12,6 +12,12 @@ namespace {
 
 using RowJson = nlohmann::json;
 
+// Rows of earlier versions have only their batch per rank.
+std::int64_t global_batch_of(const RowJson& row) {
+  return row.value("global_batch",
+                   row.value("batch_per_rank", std::int64_t{0}) * row.at("ranks").get<int>());
+}
+
 constexpr const char* kPlainKernels = "LibTorch's kernels";
 
 // Rows with PyTorch's programs or without Lockstep's kernels are a different workload.
@@ -26,6 +32,8 @@ std::string work_of(const RowJson& row) {
   } else if (!row.value("fused_kernels", true)) {
     work.details.emplace_back(kPlainKernels);
   }
+  const auto batches = row.value("accumulate_grad_batches", std::int64_t{1});
+  if (batches > 1) work.details.push_back(batches_of_step(batches));
   return work_name(work);
 }
 
@@ -40,6 +48,8 @@ std::string work_name(const Workload& work) {
   return name;
 }
 
+std::string batches_of_step(std::int64_t batches) { return str(batches, " batches a step"); }
+
 std::vector<RankRate> read_table_rates(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream) throw DataError(str("cannot read ", file.string()));
@@ -51,8 +61,7 @@ std::vector<RankRate> read_table_rates(const std::filesystem::path& file) {
                        .work = work_of(row),
                        .source = file.filename().string(),
                        .ranks = row.at("ranks").get<int>(),
-                       .global_batch = row.value("batch_per_rank", std::int64_t{0}) *
-                                       row.at("ranks").get<int>(),
+                       .global_batch = global_batch_of(row),
                        .images_per_second = row.at("images_per_second").get<double>()});
     }
     return rates;

@@ -33,6 +33,9 @@ struct Workload {
 /// "mnist, loader native, 2 threads a rank, cpu, precision 32"
 std::string work_name(const Workload& work);
 
+/// The detail of a Workload whose optimizer steps have several batches: "4 batches a step"
+std::string batches_of_step(std::int64_t batches);
+
 /// The rows that have a rate; failed rows are skipped. Throws DataError if the file is anything
 /// else.
 std::vector<RankRate> read_table_rates(const std::filesystem::path& file);

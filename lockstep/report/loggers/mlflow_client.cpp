@@ -81,6 +81,13 @@ struct MlflowClient::Call {
 };
 
 void check_mlflow_uri(const std::string& what, const std::string& uri) {
+  // Otherwise a part of a password would be taken for the port, and shown if there is no answer.
+  if (address_parts(uri).address.find('@') != std::string::npos) {
+    throw ConfigError(str(what,
+                          " has an '@' in its path, or a password with a '/', a '?' or a '#': "
+                          "write these characters as %40, %2F, %3F and %23, got '",
+                          word_without_credentials(uri), "'"));
+  }
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (uri.starts_with(scheme) && uri.size() > scheme.size()) return;
   }

@@ -43,10 +43,10 @@ void copy_in_this_thread(const torch::Tensor& to, const torch::Tensor& from) {
   }
 }
 
-// On a CPU looks at pieces, for the same reason.
+// Looks at pieces, for the same reason. `tensor` is on a CPU.
 bool is_finite(const torch::Tensor& tensor, bool may_be_infinite) {
   if (!tensor.is_floating_point() && !tensor.is_complex()) return true;
-  if (tensor.is_cpu() && tensor.numel() > kSerialElements && tensor.dim() > 0) {
+  if (tensor.numel() > kSerialElements && tensor.dim() > 0) {
     const std::int64_t rows =
         std::max<std::int64_t>(kSerialElements * tensor.size(0) / tensor.numel(), 1);
     for (std::int64_t at = 0; at < tensor.size(0); at += rows) {
@@ -108,8 +108,7 @@ void require_distinct_names(const StateDict& state, const std::string& what_fail
 
 FileTensors::FileTensors(const StateDict& state) {
   for (const auto& [name, tensor] : state) {
-    kept_.push_back(in_rows(tensor));
-    const torch::Tensor& plain = kept_.back();
+    const torch::Tensor& plain = kept_.emplace_back(name, in_rows(tensor)).second;
     views_[name] = {
         .dtype = dtype_name(plain.scalar_type(), name),
         .shape = plain.sizes().vec(),
@@ -117,9 +116,9 @@ FileTensors::FileTensors(const StateDict& state) {
   }
 }
 
-bool all_finite(const StateDict& state, const std::set<std::string>& may_be_infinite) {
+bool FileTensors::all_finite(const std::set<std::string>& may_be_infinite) const {
   const torch::NoGradGuard no_grad;
-  return std::all_of(state.begin(), state.end(), [&](const auto& entry) {
+  return std::ranges::all_of(kept_, [&](const auto& entry) {
     return is_finite(entry.second, may_be_infinite.contains(entry.first));
   });
 }
@@ -142,6 +141,10 @@ CheckpointContent::CheckpointContent(const StateDict& model, const StateDict& tr
 
 std::vector<CheckpointFile> CheckpointContent::files() const {
   return {{kModelFile, pieces_of(model_)}, {kTrainingFile, pieces_of(training_)}};
+}
+
+bool CheckpointContent::all_finite(const std::set<std::string>& may_be_infinite) const {
+  return model_tensors_.all_finite(may_be_infinite) && training_tensors_.all_finite();
 }
 
 }  // namespace lockstep::train

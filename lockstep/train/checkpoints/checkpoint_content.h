@@ -31,15 +31,14 @@ class FileTensors {
   /// Throws CheckpointError for a tensor whose type safetensors does not support.
   explicit FileTensors(const StateDict& state);
   const TensorViews& views() const { return views_; }
+  /// Whether no value is NaN, and none infinite except in tensors named in `may_be_infinite`, such
+  /// as an attention mask.
+  bool all_finite(const std::set<std::string>& may_be_infinite = {}) const;
 
  private:
-  std::vector<torch::Tensor> kept_;
+  StateDict kept_;
   TensorViews views_;
 };
-
-/// Whether no value is NaN, and none infinite except in tensors named in `may_be_infinite`, such as
-/// an attention mask. On a CPU computes in the calling thread only.
-bool all_finite(const StateDict& state, const std::set<std::string>& may_be_infinite = {});
 
 SafetensorsMetadata metadata_of(const CheckpointInfo& info);
 
@@ -51,6 +50,9 @@ class CheckpointContent {
   CheckpointContent(const StateDict& model, const StateDict& training, const CheckpointInfo& info);
   /// The files' bytes are views into this object.
   std::vector<CheckpointFile> files() const;
+  /// Whether no value is NaN, and none infinite except in tensors of the model that are named in
+  /// `may_be_infinite`. Looks at the bytes for the files, so that a GPU has no work.
+  bool all_finite(const std::set<std::string>& may_be_infinite) const;
 
  private:
   FileTensors model_tensors_;

@@ -23,8 +23,8 @@ namespace lockstep {
 
 /// Seconds that rank 0's training thread spent in each phase; in a pipeline of threads, the mean
 /// over its workers. Communication counts exposed time only: the part that backward did not hide,
-/// the broadcast of buffers before forward, a pipeline's waits for messages, and the collectives of
-/// a sharded optimizer.
+/// the broadcast of buffers before forward, a pipeline's waits for messages, the collectives of a
+/// sharded optimizer, and those of TrainerOptions::on_nan, whose checks belong to the optimizer.
 struct LOCKSTEP_API PhaseSeconds {
   double data = 0;
   double forward = 0;

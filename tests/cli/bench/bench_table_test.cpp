@@ -93,6 +93,19 @@ TEST(BenchTable, MarksRanksThatShareProcessors) {
   EXPECT_FALSE(bench::table_row_of(way_of(4), {on_gpus.dump()}, 2).oversubscribed);
 }
 
+TEST(BenchTable, TakesTheBatchFromTheRecordOfTheRun) {
+  json run = run_of(2, {5});
+  run["global_batch"] = 129;  // 65 on one rank, 64 on the other
+  run["accumulate_grad_batches"] = 3;
+  const bench::BenchTableRow row = bench::table_row_of(way_of(2), {run.dump()}, 2);
+  EXPECT_EQ(row.global_batch, 129);
+  EXPECT_EQ(row.accumulate_grad_batches, 3);
+  const json written = json::parse(bench::bench_table_text({row}, {}, "json"))[0];
+  EXPECT_EQ(written["global_batch"], 129);
+  EXPECT_EQ(written["accumulate_grad_batches"], 3);
+  EXPECT_EQ(bench::table_row_of(way_of(2), {run_of(2, {5}).dump()}, 2).accumulate_grad_batches, 1);
+}
+
 // The replicas of dp count as its ranks, and the threads of the process as theirs.
 TEST(BenchTable, CountsTheReplicasOfDpAsRanks) {
   json run = run_of(1, {5});

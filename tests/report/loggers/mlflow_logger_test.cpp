@@ -420,7 +420,8 @@ TEST_F(MlflowLoggerTest, ShowsAndKeepsNoCredentials) {
               }),
               ::testing::AllOf(HasSubstr("no answer from http://***@192.0.2.1/: "),
                                ::testing::Not(HasSubstr("secret"))));
-  for (const char* wrong : {"ftp://ada:secret@host", "ada:secret@host"}) {
+  for (const char* wrong :
+       {"ftp://ada:secret@host", "ada:secret@host", "http://ada:12/secret@host"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { report::check_mlflow_uri("uri", wrong); }),
                 ::testing::AllOf(HasSubstr("got '"), ::testing::Not(HasSubstr("secret"))));
   }
