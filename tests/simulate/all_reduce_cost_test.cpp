@@ -117,8 +117,8 @@ TEST(AllReduceCost, OfHostsIsThreePhases) {
               1e-12);
 }
 
-// Of three hosts, one would be folded into another: a ring is faster. The ranks of a host add
-// up their parts of the tensor before.
+// A ring is faster between three hosts, of which one would be folded into another. The ranks of a
+// host add up their parts of the tensor before.
 TEST(AllReduceCost, OfHostsAddsWithinAndBetweenThem) {
   const double bytes = 1.2e8;
   const double inside = 2 * 3 * (1e-6 + bytes / 4 / 50e9) + kGamma * bytes * 3 / 4;

@@ -11,6 +11,7 @@
 #include <latch>
 
 #include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
@@ -49,6 +50,11 @@ const std::vector<WrongCall> kWrongCalls = {
     {"ProductOfComplex",
      [](auto& g) { g.all_reduce(ones(3, torch::kComplexFloat), ReduceOp::kProduct); },
      "rank 1: all_reduce: the product of complex64 is not defined"},
+    {"AverageOfBytes", [](auto& g) { g.reduce(ones(3, torch::kUInt8), 1, ReduceOp::kAverage); },
+     "rank 1: reduce: the average of uint8 is not defined"},
+    {"MinOfComplexDouble",
+     [](auto& g) { g.reduce(ones(3, torch::kComplexDouble), 0, ReduceOp::kMin); },
+     "rank 1: reduce: the min of complex128 is not defined"},
     {"RootTooLarge", [](auto& g) { g.broadcast(ones(3), 2); },
      "rank 1: broadcast: root must be from 0 to 1, got 2"},
     {"RootNegative", [](auto& g) { g.gather(ones(3), {}, -1); },
@@ -246,6 +252,14 @@ INSTANTIATE_TEST_SUITE_P(
                        g.all_reduce(tensor);
                      },
                      {"3x3x3x3]", "3x3x3x3 channels_last]"}},
+            Mismatch{"Memory format of five dimensions",
+                     [](auto& g) {
+                       auto tensor = torch::ones({3, 3, 3, 3, 3});
+                       if (g.rank() == 1)
+                         tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast3d);
+                       g.all_reduce(tensor);
+                     },
+                     {"3x3x3x3x3]", "3x3x3x3x3 channels_last]"}},
             Mismatch{"Operation",
                      [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
                      {"barrier", "all_reduce[float32, 4]"}},
@@ -434,6 +448,33 @@ TEST_P(Failures, LeaveTheFlightRecorder) {
   });
   EXPECT_EQ(errors, no_errors(2));
   EXPECT_TRUE(std::filesystem::exists(directory.path() / "flight" / "rank_0"));
+}
+
+TEST_P(Failures, StandWithoutAFlightRecorderThatCannotBeWritten) {
+  const testing_support::TemporaryDirectory directory;
+  directory.write("file", "");
+  const CapturedLog log;
+  std::latch seen(2);
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto group =
+        init_process_group({.backend = GetParam(),
+                            .timeout = std::chrono::seconds(30),
+                            .host_id = lockstep::str(GetParam() == "hierarchical" ? rank : 0),
+                            .flight_recorder_directory = directory.path() / "file" / "flight",
+                            .environment = environment_of(rank, 2, fd)});
+    try {
+      group.barrier();
+      if (rank == 1) group.abort("enough");
+      group.barrier();
+    } catch (...) {
+      seen.arrive_and_wait();
+      throw;
+    }
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("enough"), ::testing::Not(HasSubstr("recorder")))));
+  EXPECT_THAT(log.lines(), ::testing::Contains(HasSubstr(
+                               "the flight recorder was not written: cannot create the folder")));
 }
 
 TEST_P(Failures, AMonitoredBarrierNamesTheMissing) {
