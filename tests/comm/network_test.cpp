@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/ranks.h>
 #include <tests/support/silent_place.h>
 #include <tests/support/temporary_directory.h>
@@ -57,8 +59,95 @@ TEST(Network, SaysThatAPortIsBusy) {
   const int fd = listen_on("127.0.0.1", 0);
   const std::uint16_t port = bound_port(fd);
   EXPECT_THAT(error_of([&] { listen_on("127.0.0.1", port); }),
-              HasSubstr(str("cannot listen on 127.0.0.1:", port, ": Address already in use")));
+              HasSubstr(str("cannot listen on 127.0.0.1:", port,
+                            ": Address already in use; choose "
+                            "another port (MASTER_PORT)")));
   close(fd);
+  EXPECT_EQ(error_of([&] { listen_on("192.0.2.1", 0); }),
+            "cannot listen on 192.0.2.1:0: Cannot assign requested address");
+  EXPECT_THAT(error_of([&] { hold_port("192.0.2.1"); }),
+              HasSubstr("cannot hold a port of 192.0.2.1: Cannot assign"));
+}
+
+// A held port belongs to nobody else, and nobody listens there.
+TEST(Network, HoldsAPort) {
+  const int fd = hold_port("127.0.0.1");
+  const std::uint16_t port = bound_port(fd);
+  EXPECT_GT(port, 0);
+  EXPECT_THAT(error_of([&] { listen_on("127.0.0.1", port); }), HasSubstr("already in use"));
+  EXPECT_THAT(
+      error_of([&] { connect_to_listener("127.0.0.1", port, std::chrono::milliseconds(50)); }),
+      HasSubstr("nobody listens at 127.0.0.1"));
+  close(fd);
+  EXPECT_THAT(error_of([] { bound_port(-1); }), HasSubstr("cannot tell the port of a socket"));
+}
+
+int option_of(int fd, int level, int option) {
+  int value = -1;
+  socklen_t length = sizeof(value);
+  getsockopt(fd, level, option, &value, &length);
+  return value;
+}
+
+// Half of the time passes before the first probe, and three more probes take the other half.
+TEST(Network, GivesUpAHostThatIsSilent) {
+  struct Case {
+    std::chrono::milliseconds timeout;
+    int idle, interval, unacknowledged;
+  };
+  const Case cases[] = {{std::chrono::seconds(60), 30, 10, 60'000},
+                        {std::chrono::milliseconds(1500), 1, 1, 1500},
+                        {std::chrono::hours(24), 15'000, 5'000, 86'400'000}};
+  const int listener = listen_on("127.0.0.1", 0);
+  for (const Case& each : cases) {
+    const int fd = connect_to_listener("127.0.0.1", bound_port(listener), std::chrono::seconds(10));
+    EXPECT_NE(option_of(fd, IPPROTO_TCP, TCP_NODELAY), 0);
+    give_up_silent_host(fd, std::chrono::milliseconds(0));
+    EXPECT_EQ(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 0) << "0 is no limit";
+    give_up_silent_host(fd, each.timeout);
+    EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_KEEPIDLE), each.idle);
+    EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL), each.interval);
+    EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_KEEPCNT), 3);
+    EXPECT_EQ(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+    EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), each.unacknowledged);
+    limit_unacknowledged(fd, std::chrono::milliseconds(0));
+    EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+    close(fd);
+  }
+  close(listener);
+}
+
+TEST(Network, KnowsThePeerOfAConnection) {
+  const int listener = listen_on("127.0.0.2", 0);
+  const std::uint16_t port = bound_port(listener);
+  const int fd = connect_to_listener("127.0.0.2", port, std::chrono::seconds(10));
+  EXPECT_EQ(peer_address(fd), "127.0.0.2");
+  EXPECT_EQ(peer_address(listener), "");
+  EXPECT_TRUE(is_reached("127.0.0.2", port, std::chrono::seconds(10)));
+  close(fd);
+  close(listener);
+  EXPECT_TRUE(is_reached("127.0.0.2", port, std::chrono::seconds(10)))
+      << "the host refuses, so it is reached";
+  EXPECT_TRUE(is_reached("no such host.", port, std::chrono::seconds(10)))
+      << "the error says nothing of a host";
+}
+
+// An address of another host, as behind a translation of addresses: rank 0 listens everywhere.
+TEST(Network, ListensEverywhereIfItsAddressIsNotItsOwn) {
+  const testing_support::CapturedLog log;
+  for (const bool several_hosts : {false, true}) {
+    EXPECT_EQ(meeting_address("192.0.2.1", several_hosts), kAnyAddress);
+    EXPECT_EQ(contact_address("192.0.2.1", several_hosts), "192.0.2.1");
+    EXPECT_EQ(meeting_address("127.0.0.1", several_hosts), "127.0.0.1");
+    EXPECT_EQ(contact_address("127.0.0.1", several_hosts), "127.0.0.1");
+    EXPECT_EQ(meeting_address("::ffff:127.0.0.1", several_hosts), "127.0.0.1");
+  }
+  EXPECT_THAT(log.lines(),
+              testing::ElementsAre(
+                  testing::EndsWith("the meeting point 192.0.2.1 (192.0.2.1) is not an address of "
+                                    "this host that others can reach; listening on all interfaces"),
+                  HasSubstr("192.0.2.1")));
+  EXPECT_EQ(own_loopback(), "127.0.0.1");
 }
 
 TEST(Network, GivesUpAtTheDeadline) {

@@ -105,6 +105,26 @@ TEST(StoreServer, UnderstandsLibTorchsClient) {
   use(*theirs, *ours);
 }
 
+TEST(StoreClient, NamesWhoWaitedForWhat) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto server = std::make_shared<tcp_store::Server>(fd);
+  const Store store = c10::make_intrusive<StoreClient>(
+      tcp_store::ConnectionOptions{
+          .who = "rank 3", .port = bound_port(fd), .timeout = std::chrono::seconds(30)},
+      server);
+  store->setTimeout(std::chrono::milliseconds(20));
+  store->set("a", "1");
+  EXPECT_EQ(testing_support::message_of<TimeoutError>([&] { store->wait({"a", "b", "c"}); }),
+            "rank 3 waited 0.02 s for a, b, c in the store");
+  EXPECT_EQ(testing_support::message_of<TimeoutError>(
+                [&] { store->wait({"b"}, std::chrono::milliseconds(5)); }),
+            "rank 3 waited 0.005 s for b in the store");
+  EXPECT_EQ(testing_support::message_of<TimeoutError>([&] { store->get("b"); }),
+            "rank 3 waited 0.02 s for b in the store");
+  EXPECT_EQ(store->getNumKeys(), 1);
+  EXPECT_ANY_THROW(store->multiSet({"a", "b"}, {store_bytes("x")}));
+}
+
 // Simulates a stopped rank 0: the store accepts queries and answers none.
 TEST(TextExchange, EndsSoonAfterItsDeadlineWhereTheStoreIsSilent) {
   const int fd = listen_on("127.0.0.1", 0);

@@ -127,6 +127,41 @@ TEST(WorkerEnvironment, UnderstandsLaunchers) {
        "torchrun"},
       {"srun, IPv6 in brackets", with(kSrun, {{"MASTER_ADDR", "[fd00::7]"}}), 2, 3, 0, 1, "fd00::7",
        "Slurm"},
+      {"by hand, a rank of the host named",
+       {{"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"LOCAL_RANK", "1"},
+        {"MASTER_ADDR", "localhost"},
+        {"MASTER_PORT", "1234"}},
+       1,
+       2,
+       1,
+       2,
+       "localhost",
+       "torchrun"},
+      {"by hand, one rank a host on one host",
+       {{"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"LOCAL_WORLD_SIZE", "1"},
+        {"MASTER_ADDR", "localhost"},
+        {"MASTER_PORT", "1234"}},
+       1,
+       2,
+       0,
+       1,
+       "localhost",
+       "torchrun"},
+      {"srun --ntasks-per-node",
+       with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""},
+                    {"SLURM_TASKS_PER_NODE", ""},
+                    {"SLURM_NTASKS_PER_NODE", "2"}}),
+       2, 3, 0, 2, "n1", "Slurm"},
+      {"srun on one node of which only the number is known",
+       with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""},
+                    {"SLURM_TASKS_PER_NODE", ""},
+                    {"SLURM_NNODES", "1"},
+                    {"SLURM_LOCALID", "2"}}),
+       2, 3, 2, 3, "127.0.0.1", "Slurm"},
       {"alone", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}, 0, 1, 0, 1, "127.0.0.1", "torchrun"},
       {"Lockstep", with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "lockstep-17"}}), 5, 8, 1, 4,
        "10.0.0.7", "lockstep"},
@@ -212,6 +247,13 @@ TEST(WorkerEnvironment, RefusesContradictions) {
       {with(kTorchrun, {{"LOCAL_WORLD_SIZE", "9"}}), "LOCAL_WORLD_SIZE=9 contradicts WORLD_SIZE=8"},
       {with(kTorchrun, {{"LOCAL_WORLD_SIZE", ""}}),
        "LOCAL_RANK is set but LOCAL_WORLD_SIZE is not"},
+      {with(kTorchrun, {{"LOCAL_RANK", ""}}), "LOCAL_WORLD_SIZE is set but LOCAL_RANK is not"},
+      {with(kTorchrun, {{"RANK", "2147483648"}}),
+       "RANK must be between 0 and 2147483647, got 2147483648"},
+      {with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""},
+                    {"SLURM_TASKS_PER_NODE", ""},
+                    {"SLURM_NNODES", "2"}}),
+       "SLURM_TASKS_PER_NODE is not set: start it with srun"},
       {with(kTorchrun, {{"MASTER_PORT", "65536"}}),
        "MASTER_PORT must be between 1 and 65535, got 65536"},
       {with(kTorchrun, {{"MASTER_PORT", "0"}}), "MASTER_PORT must be between 1 and 65535, got 0"},
@@ -261,6 +303,15 @@ TEST(WorkerEnvironment, DerivesOnePortPerJob) {
   EXPECT_NE(port, port_of(with(kSrun, {{"SLURM_JOB_ID", "2"}})));
   EXPECT_NE(port, port_of(with(kSrun, {{"SLURM_STEP_ID", "1"}})));
   EXPECT_EQ(4711, port_of(with(kSrun, {{"MASTER_PORT", "4711"}})));
+  EXPECT_EQ(65535, port_of(with(kSrun, {{"MASTER_PORT", "65535"}})));
+  EXPECT_EQ(1, port_of(with(kSrun, {{"MASTER_PORT", "1"}})));
+  // 15000 + FNV-1a of "1.0", of the job of Open MPI, and of the port of Hydra.
+  EXPECT_EQ(18690, port);
+  EXPECT_EQ(26754, port_of(kOpenMpi));
+  EXPECT_EQ(19623, port_of(kHydra));
+  EXPECT_EQ(21446, port_of(with(kHydra, {{"PMI_JOBID", "7"}})));
+  EXPECT_EQ(21446,
+            port_of(with(kOpenMpi, {{"OMPI_MCA_ess_base_jobid", ""}, {"PMIX_NAMESPACE", "7"}})));
   EXPECT_EQ(port_of(kOpenMpi), port_of(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"},
                                                        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})));
 }

@@ -1,5 +1,7 @@
 #include <lockstep/core/credentials.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -79,6 +81,49 @@ TEST(Credentials, LeaveOtherTextsAsTheyAre) {
   }
 }
 
+TEST(Credentials, AreHiddenByTheNamesOfTheirParameters) {
+  for (const char* name :
+       {"token", "id_token", "secret", "password", "passwd", "pwd", "apikey", "api_key", "api-key",
+        "x-signature", "credential", "oauth", "key", "Key", "sig", "my-sig", "my_sig"}) {
+    EXPECT_EQ(word_without_credentials(std::string("http://h/?a=1&") + name + "=x&b=2"),
+              std::string("http://h/?a=1&") + name + "=***&b=2");
+  }
+  for (const char* name : {"monkey", "keys", "sigma", "design", "user", "path"}) {
+    const std::string word = std::string("http://h/?") + name + "=x";
+    EXPECT_EQ(word_without_credentials(word), word);
+  }
+  EXPECT_EQ(word_without_credentials("http://h/?token=a&x&secret=b#key=c;sig=d"),
+            "http://h/?token=***&x&secret=***#key=***;sig=***");
+}
+
+// Whether what precedes the "@" is a user is decided by what follows the colon, and by the name.
+TEST(Credentials, MayHaveUnusualNamesAndPlaces) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"a.b_c%40+d-e:pw@host", "***@host"},
+      {"--x=a:b@c=d", "--x=***@c=d"},
+      {"a:b=c@host", "***@host"},
+      {"dir/name:pw@host", "dir/name:pw@host"},
+      {":pw@host", ":pw@host"},
+      {"host@a:b", "host@a:b"},
+      {"http://[::1]/a@b", "http://[::1]/a@b"},
+      {"http://ada:secret/x", "http://ada:secret/x"},
+      {"http://ada:12x/y@host", "http://***@host"},
+      {"http://a@b@c", "http://***@c"},
+      {"http://u:p@a/http://v:q@b", "http://***@a/http://***@b"},
+      {"http://host/@:x", "http://host/@:x"},
+  };
+  for (const auto& [word, hidden] : cases) EXPECT_EQ(word_without_credentials(word), hidden);
+}
+
+TEST(Credentials, AreHiddenInWordsBetweenAllKindsOfMarks) {
+  for (const char mark : std::string_view(" \t\r\n'\"`<>(){}")) {
+    const std::string text = std::string("a:b@c") + mark + "http://d:e@f" + mark + mark + "g";
+    EXPECT_EQ(without_credentials(text),
+              std::string("***@c") + mark + "http://***@f" + mark + mark + "g")
+        << static_cast<int>(mark);
+  }
+}
+
 TEST(Credentials, AreHiddenInTexts) {
   EXPECT_EQ(
       without_credentials("cannot reach http://ada:secret@host/x: timeout\n('https://t0ken@h', "
@@ -96,6 +141,12 @@ TEST(Credentials, AreTakenOutOfAnAddress) {
   EXPECT_EQ(parts.password, "s@c/ret:%zz");
   EXPECT_EQ(address_parts("https://t0ken@host").username, "t0ken");
   EXPECT_EQ(address_parts("https://t0ken@host").password, "");
+  EXPECT_EQ(address_parts("https://ada%40:pw%21@host").username, "ada@");
+  EXPECT_EQ(address_parts("https://ada%40:pw%21@host").password, "pw!");
+  EXPECT_EQ(address_parts("https://ada:a:b%4@host").password, "a:b%4");
+  EXPECT_EQ(address_parts("https://ada:%4g%@host").password, "%4g%");
+  EXPECT_EQ(address_parts("https://:pw@host").username, "");
+  EXPECT_EQ(address_parts("https://:pw@host").password, "pw");
   for (const char* plain : {"http://host:5000/a@b", "host", "", "ada:secret@host"}) {
     EXPECT_EQ(address_parts(plain).address, plain);
     EXPECT_EQ(address_parts(plain).username, "");

@@ -10,11 +10,13 @@
 
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include <lockstep/core/atomic_file.h>
+#include <lockstep/core/atomic_folder.h>
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
@@ -190,6 +192,40 @@ TEST(AtomicFile, IsOnTheDiskBeforeItHasItsName) {
   on_fsync = nullptr;
   EXPECT_THAT(flushed, ElementsAre("11 bytes beside 'old'"));
   EXPECT_EQ(read_text(directory / "file"), "new content");
+}
+
+// What a crash after the commit leaves is the new folder: its files are on the disk before their
+// names, and all names before the commit returns.
+TEST(AtomicFolder, IsOnTheDiskWithItsNames) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> flushed;
+  on_fsync = [&](int fd) {
+    const auto path = std::filesystem::read_symlink(str("/proc/self/fd/", fd));
+    const bool is_parent = path == std::filesystem::canonical(directory.path());
+    const std::string name = is_parent ? "the parent" : path.filename().string();
+    flushed.push_back(name.substr(0, name.find(".tmp-", 1)));
+    return 0;
+  };
+  AtomicFolder folder(directory / "a");
+  folder.write("file", {});
+  EXPECT_THAT(flushed, ElementsAre("file"));
+  folder.commit();
+  EXPECT_THAT(flushed, ElementsAre("file", ".tmp-a", "the parent"));
+  flushed.clear();
+  replace_link(directory / "link", "a");
+  EXPECT_THAT(flushed, ElementsAre("the parent"));
+  on_fsync = [](int) {
+    errno = EINVAL;
+    return -1;
+  };
+  flush_names(directory.path());  // a file system that cannot flush a folder
+  on_fsync = [](int) {
+    errno = EIO;
+    return -1;
+  };
+  EXPECT_THAT(message_of<DataError>([&] { flush_names(directory.path()); }),
+              HasSubstr("cannot flush " + directory.path().string() + ": Input/output error"));
+  on_fsync = nullptr;
 }
 
 TEST(AtomicFile, KeepsTheOldContentWhenTheDiskFails) {

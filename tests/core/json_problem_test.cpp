@@ -1,5 +1,6 @@
 #include <lockstep/core/json_problem.h>
 
+#include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -45,6 +46,10 @@ TEST(JsonProblem, SaysInPlainWordsWhatIsMissing) {
 TEST(JsonProblem, LeavesOtherTextsAsTheyAre) {
   EXPECT_EQ(json_refusal("a.json", "is no record", std::runtime_error("it has no steps")),
             "a.json is no record: it has no steps");
+  for (const char* function : {"stod", "stoi", "stol"}) {
+    EXPECT_EQ(json_problem(std::invalid_argument(function)), "a number cannot be read");
+  }
+  EXPECT_EQ(json_problem(std::runtime_error("stop")), "stop");
 }
 
 }  // namespace

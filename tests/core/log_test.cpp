@@ -39,6 +39,23 @@ TEST_F(Log, HidesCredentials) {
   EXPECT_THAT(lines_[0], ::testing::EndsWith("no answer from http://***@host/x: timeout"));
 }
 
+TEST_F(Log, NamesTheLevel) {
+  set_log_level(LogLevel::kDebug);
+  log_debug("a");
+  log_info("b");
+  log_warning("c");
+  log_error("d");
+  EXPECT_EQ(lines_, (std::vector<std::string>{"debug: a", "info: b", "warning: c", "error: d"}));
+  set_log_rank(0);
+  log_error("e");
+  EXPECT_EQ(lines_.back(), "[rank 0] error: e");
+  set_log_level(LogLevel::kError);
+  log_warning("f");
+  EXPECT_EQ(lines_.back(), "[rank 0] error: e");
+  EXPECT_TRUE(log_enabled(LogLevel::kError));
+  EXPECT_FALSE(log_enabled(LogLevel::kWarning));
+}
+
 TEST_F(Log, CarriesTheRank) {
   set_log_level(LogLevel::kInfo);
   set_log_rank(3);

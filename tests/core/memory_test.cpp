@@ -68,6 +68,21 @@ TEST_F(HostTree, CachesOfAGroupAreNotUsed) {
   EXPECT_EQ(memory().free_swap, 0);
 }
 
+TEST_F(HostTree, LimitsOfSwapCount) {
+  limit("job", 2000, 50);
+  write("sys/fs/cgroup/job/memory.stat", "active_file 104857600\n");  // more than is used
+  write("sys/fs/cgroup/job/memory.swap.max", std::to_string(30 * kMiB));
+  write("sys/fs/cgroup/job/memory.swap.current", std::to_string(10 * kMiB));
+  EXPECT_EQ(memory().total, 1000 * kMiB);
+  EXPECT_EQ(memory().available, 600 * kMiB);
+  EXPECT_EQ(memory().free_swap, 20 * kMiB);
+  EXPECT_EQ(memory().left(), 620 * kMiB);
+  write("sys/fs/cgroup/job/memory.swap.max", std::to_string(300 * kMiB));
+  EXPECT_EQ(memory().free_swap, 50 * kMiB);
+  write("sys/fs/cgroup/memory.swap.max", std::to_string(5 * kMiB));
+  EXPECT_EQ(memory().free_swap, 5 * kMiB);
+}
+
 TEST(Memory, IsUnlimitedWhereNothingTells) {
   const testing_support::TemporaryDirectory empty;
   EXPECT_EQ(host_memory(empty.path()).left(), std::numeric_limits<std::int64_t>::max());

@@ -29,6 +29,8 @@ TEST(OptionCheck, AcceptsAndRejects) {
       {[&] { check.positive("lr", infinity); }, "Thing: lr must be greater than 0, got inf"},
       {[&] { check.positive("lr", nan); }, "Thing: lr must be greater than 0, got nan"},
       {[&] { check.in_range("p", 1, 0, 1); }, ""},
+      {[&] { check.in_range("p", 0, 0, 1); }, ""},
+      {[&] { check.in_range("p", -0.5, 0, 1); }, "Thing: p must be from 0 to 1, got -0.5"},
       {[&] { check.in_range("p", 1.5, 0, 1); }, "Thing: p must be from 0 to 1, got 1.5"},
       {[&] { check.in_range("n", 1 << 25, 1, 1 << 24); },
        "Thing: n must be from 1 to 16777216, got 33554432"},

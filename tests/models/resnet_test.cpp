@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <torch/optim/sgd.h>
 
 #include <lockstep/core/error.h>
@@ -57,6 +59,34 @@ TEST(ResNet, IsCloned) {
     for (auto& parameter : copy->parameters()) parameter.zero_();
     EXPECT_FALSE(copy->forward(images).equal(net->forward(images)));
   }
+}
+
+TEST(ResNet, HasTheSizeOfTorchvisions) {
+  const auto parameters_of = [](const ResNet& net) {
+    std::int64_t count = 0;
+    for (const auto& parameter : net->parameters()) count += parameter.numel();
+    return count;
+  };
+  EXPECT_EQ(parameters_of(resnet18()), 11'689'512);
+  EXPECT_EQ(parameters_of(resnet34()), 21'797'672);
+}
+
+// He's initialisation by the outgoing connections, as in torchvision. That by the incoming ones
+// would be twice or half as wide here.
+TEST(ResNet, DrawsItsWeightsByTheOutgoingConnections) {
+  torch::manual_seed(3);
+  ResNet net(resnet(ResNetBlock::kBottleneck, {1, 1, 1, 1}));
+  const auto parameters = net->named_parameters();
+  for (const char* name : {"layer1.0.conv1.weight", "layer1.0.conv3.weight",
+                           "layer1.0.downsample.0.weight", "layer2.0.conv2.weight"}) {
+    const torch::Tensor& weight = parameters[name];
+    const double outgoing = static_cast<double>(weight.size(0) * weight.size(2) * weight.size(3));
+    const double expected = std::sqrt(2 / outgoing);
+    EXPECT_NEAR(weight.std().item<double>(), expected, 0.1 * expected) << name;
+    EXPECT_NEAR(weight.mean().item<double>(), 0, 0.1 * expected) << name;
+  }
+  EXPECT_EQ(parameters["layer1.0.bn3.weight"].min().item<float>(), 1);
+  EXPECT_EQ(parameters["layer1.0.bn3.bias"].abs().max().item<float>(), 0);
 }
 
 TEST(ResNet, RefusesAStageWithoutBlocks) {

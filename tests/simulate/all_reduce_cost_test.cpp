@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
 
 namespace lockstep::simulate {
 namespace {
@@ -30,6 +33,30 @@ TEST(AllReduceCost, OfARingIsItsClosedForm) {
     EXPECT_NEAR(ring_seconds(bytes, {.ranks = ranks}, plain_network(kGamma)), expected, 1e-12)
         << ranks;
   }
+}
+
+// Links within a host that are slower than those between hosts.
+Network slow_insides() {
+  Network network = plain_network(kGamma);
+  std::swap(network.between_hosts, network.within_host);
+  return network;
+}
+
+TEST(AllReduceCost, OfARingIsThatOfItsSlowestLink) {
+  const double bytes = 6e6;
+  const double added = kGamma * bytes * 5 / 6;
+  const double slow = 10 * (kAlpha + 1e6 / kBandwidth) + added;
+  const double fast = 10 * (1e-6 + 1e6 / 50e9) + added;
+  const RankPlaces one_a_host{.ranks = 6};
+  const RankPlaces two_hosts{.ranks = 6, .ranks_per_host = 3};
+  const RankPlaces one_host{.ranks = 6, .ranks_per_host = 6};
+  constexpr double kClose = 1e-12;
+  EXPECT_NEAR(ring_seconds(bytes, one_a_host, slow_insides()), fast, kClose);
+  EXPECT_NEAR(ring_seconds(bytes, two_hosts, slow_insides()), slow, kClose);
+  EXPECT_NEAR(ring_seconds(bytes, one_host, slow_insides()), slow, kClose);
+  EXPECT_NEAR(ring_seconds(bytes, one_a_host, plain_network(kGamma)), slow, kClose);
+  EXPECT_NEAR(ring_seconds(bytes, two_hosts, plain_network(kGamma)), slow, kClose);
+  EXPECT_NEAR(ring_seconds(bytes, one_host, plain_network(kGamma)), fast, kClose);
 }
 
 TEST(AllReduceCost, OfHalvingAndDoublingIsItsClosedForm) {
@@ -56,6 +83,29 @@ TEST(AllReduceCost, OfATreeIsLogarithmicInTheRanks) {
               0.1 * 2 * large / kBandwidth);
 }
 
+// A small tensor is sent in one piece, of which each tree takes half.
+TEST(AllReduceCost, OfATreeOfChainsIsItsClosedForm) {
+  const double piece = 2;
+  const double added = 2 * kGamma * piece;
+  const double between = 2 * (kAlpha + piece / kBandwidth) + added;
+  const double within = 2 * (1e-6 + piece / 50e9) + added;
+  const auto seconds = [&](const RankPlaces& places, const Network& network) {
+    return tree_seconds(2 * piece, places, network);
+  };
+  constexpr double kClose = 1e-13;
+  // Trees over 5 hosts have 3 levels; the 3 ranks of a host make a chain of 2 messages.
+  EXPECT_NEAR(seconds({.ranks = 13, .ranks_per_host = 3}, plain_network(kGamma)), 2 * 5 * between,
+              kClose);
+  EXPECT_NEAR(seconds({.ranks = 13, .ranks_per_host = 3}, slow_insides()), 2 * 5 * between, kClose);
+  EXPECT_NEAR(seconds({.ranks = 5}, slow_insides()), 2 * 3 * within, kClose);
+  EXPECT_NEAR(seconds({.ranks = 4}, plain_network(kGamma)), 2 * 2 * between, kClose);
+  EXPECT_NEAR(seconds({.ranks = 4, .ranks_per_host = 8}, plain_network(kGamma)), 2 * 3 * within,
+              kClose);
+  // Without latency, the most pieces are the best.
+  EXPECT_NEAR(tree_seconds(1e9, {.ranks = 16}, named_network("--network", "0,1")),
+              2.0 * (4 + 4095) / 4096, 1e-9);
+}
+
 TEST(AllReduceCost, OfHostsIsThreePhases) {
   const double bytes = 1e8;
   const Network network = plain_network();
@@ -65,6 +115,32 @@ TEST(AllReduceCost, OfHostsIsThreePhases) {
               inside + halving_doubling_seconds(bytes, {.ranks = 4}, network), 1e-12);
   EXPECT_NEAR(hierarchical_seconds(bytes, {.ranks = 8, .ranks_per_host = 8}, network), inside,
               1e-12);
+}
+
+// A ring is faster between three hosts, of which one would be folded into another. The ranks of a
+// host add up their parts of the tensor before.
+TEST(AllReduceCost, OfHostsAddsWithinAndBetweenThem) {
+  const double bytes = 1.2e8;
+  const double inside = 2 * 3 * (1e-6 + bytes / 4 / 50e9) + kGamma * bytes * 3 / 4;
+  const double ring = 4 * (kAlpha + bytes / 3 / kBandwidth) + kGamma * bytes * 2 / 3;
+  EXPECT_NEAR(
+      hierarchical_seconds(bytes, {.ranks = 12, .ranks_per_host = 4}, plain_network(kGamma)),
+      inside + ring, 1e-11);
+  EXPECT_NEAR(hierarchical_seconds(bytes, {.ranks = 3}, plain_network(kGamma)), ring, 1e-11);
+  EXPECT_NEAR(hierarchical_seconds(bytes, {.ranks = 3, .ranks_per_host = 8}, plain_network(kGamma)),
+              4 * (1e-6 + bytes / 3 / 50e9) + kGamma * bytes * 2 / 3, 1e-11);
+}
+
+// A folded tensor is added whole, before the rest is added by halves.
+TEST(AllReduceCost, OfHalvingAndDoublingAddsWhatIsFolded) {
+  const double bytes = 1e7;
+  const auto added = [&](int ranks) {
+    return halving_doubling_seconds(bytes, {.ranks = ranks}, plain_network(kGamma)) -
+           halving_doubling_seconds(bytes, {.ranks = ranks}, plain_network());
+  };
+  EXPECT_NEAR(added(4), kGamma * bytes * 0.75, 1e-12);
+  EXPECT_NEAR(added(6), kGamma * bytes * (1 + 0.75), 1e-12);
+  EXPECT_NEAR(added(7), kGamma * bytes * (1 + 0.75), 1e-12);
 }
 
 // The messages of halving and doubling one by one, as MPICH sends them: of the surplus ranks, those
@@ -225,6 +301,15 @@ TEST(AllReduceCost, IsNothingForOneRank) {
     EXPECT_EQ(cost.algorithm, "none");
   }
   EXPECT_DOUBLE_EQ(tree_seconds(1, {.ranks = 1}, plain_network()), 0);
+}
+
+TEST(AllReduceCost, HasNames) {
+  const std::vector<std::string> names{"auto", "ring", "halving-doubling", "tree", "hierarchical"};
+  EXPECT_EQ(all_reduce_names(), names);
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    EXPECT_EQ(all_reduce_cost(names[i], 1e6, {.ranks = 4}, plain_network()).algorithm, names[i]);
+  }
+  EXPECT_THROW(all_reduce_cost("star", 1e6, {.ranks = 4}, plain_network()), Error);
 }
 
 TEST(AllReduceCost, TakesTheCheapest) {

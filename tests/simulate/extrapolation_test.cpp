@@ -85,11 +85,44 @@ TEST_F(ExtrapolationTest, NamesSizesThatWereNotMeasured) {
                                  "measured 5 kB to 5 MB"));
 }
 
+TEST_F(ExtrapolationTest, CountsTheEndsOfARangeAsMeasured) {
+  measure(1e6, 4e6);
+  EXPECT_THAT(found({2}), IsEmpty());
+  measure(1.01e6, 4e6);
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("beyond the measured 1.01 MB to 4 MB")));
+  measure(1e6, 3.99e6);
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("beyond the measured 1 MB to 3.99 MB")));
+  // Four ranks exchange quarters, and the network was measured with halves.
+  measure(1e5, 2e6);
+  EXPECT_THAT(found({4}), ElementsAre(HasSubstr("what it takes on 4 is modelled")));
+  measure(1e5, 1.99e6);
+  EXPECT_THAT(found({4}), ElementsAre(HasSubstr("what it takes on 4 is modelled"),
+                                      HasSubstr("messages on 4 ranks of 250 kB to 1 MB are beyond "
+                                                "the measured 50 kB to 995 kB")));
+}
+
+TEST_F(ExtrapolationTest, WritesSizesWithThreeDigits) {
+  profile_.buckets = {{.bytes = 999.4, .ready_seconds = 0.1},
+                      {.bytes = 12.34e9, .ready_seconds = 0.1}};
+  measure(12.34e6, 123.4e6);
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("of 999 B to 12.3 GB are beyond the measured 12.3 "
+                                                "MB to 123 MB")));
+  profile_.buckets = {{.bytes = 999.6, .ready_seconds = 0.1},
+                      {.bytes = 1.234e12, .ready_seconds = 0.1}};
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("of 1 kB to 1234 GB are")));
+}
+
 TEST_F(ExtrapolationTest, NamesAnAlgorithmThatWasNotMeasured) {
   options_.algorithm = "tree";
   EXPECT_THAT(found({2}), ElementsAre(HasSubstr("not measured with the algorithm tree: what it "
                                                 "takes on 2 ranks is modelled from messages")));
   EXPECT_THAT(found({1}), IsEmpty());
+  EXPECT_THAT(found({4}), ElementsAre(HasSubstr("what it takes on 4 is modelled")));
+  // The messages of a chosen algorithm are compared with the measured ones, too.
+  measure(1e3, 1e6);
+  EXPECT_THAT(found({2}),
+              ElementsAre(HasSubstr("is modelled from messages"),
+                          HasSubstr("messages on 2 ranks of 500 kB to 2 MB are beyond")));
 }
 
 TEST_F(ExtrapolationTest, NamesAnotherSpeed) {
@@ -117,6 +150,17 @@ TEST_F(ExtrapolationTest, NamesTheCollectivesOfZeroThatWereNotMeasured) {
   measured.reduce_scatter = measured.all_reduce;
   measured.all_gather->alone = MessageCost({{1e3, 1e-3}, {2e6, 2e-3}});
   EXPECT_THAT(found({2}), ElementsAre(HasSubstr("parameters on 2 ranks of 1 MB to 4 MB are")));
+  options_.shares_parameters = true;
+  EXPECT_THAT(found({2}), IsEmpty()) << "nothing is gathered";
+  options_.shares_parameters = false;
+  measured.all_gather.reset();
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("all_gather on 2 ranks was not measured")));
+  measure(1e3, 2e6);  // what is gathered is taken from the all-reduce
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("all_gather on 2 ranks was not measured"),
+                                      HasSubstr("parameters on 2 ranks of 1 MB to 4 MB are")));
+  options_.strategy = "ddp";
+  options_.bytes_factor = 1;
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("buckets on 2 ranks of 1 MB to 4 MB are")));
 }
 
 TEST_F(ExtrapolationTest, NamesRanksThatWaitForTheSlowest) {
@@ -143,6 +187,12 @@ TEST_F(ExtrapolationTest, NamesRanksThatShareProcessors) {
   network_.wire = Wire::kOneHost;  // all ranks on one host
   EXPECT_THAT(found({6}), ElementsAre(HasSubstr("6 ranks of one host compute with 12 threads"),
                                       HasSubstr("is modelled")));
+  network_.wire = Wire::kSharedMemory;
+  EXPECT_THAT(found({6}), ElementsAre(HasSubstr("6 ranks of one host compute with 12 threads"),
+                                      HasSubstr("is modelled")));
+  profile_.processors = 1;
+  EXPECT_THAT(found({1}), ElementsAre(HasSubstr("1 rank of one host compute with 2 threads, and "
+                                                "the host of the run has 1 processor:")));
   profile_.processors = 0;
   EXPECT_THAT(found({6}), ElementsAre(HasSubstr("is modelled"))) << "not known";
 }

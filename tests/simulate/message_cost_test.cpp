@@ -1,5 +1,8 @@
 #include <lockstep/simulate/message_cost.h>
 
+#include <limits>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
@@ -92,6 +95,9 @@ TEST(MessageCost, RefusesWhatCannotBe) {
   EXPECT_THROW(MessageCost(std::vector<MessageCost::Point>{}), ConfigError);
   EXPECT_THROW(MessageCost({{1, -1}}), ConfigError);
   EXPECT_THROW(MessageCost({{1, 1}, {1, 2}}), ConfigError);
+  EXPECT_THROW(MessageCost({{-1, 1}, {1, 2}}), ConfigError);
+  EXPECT_THROW(MessageCost({{1, 1}, {2, std::numeric_limits<double>::infinity()}}), ConfigError);
+  EXPECT_THROW(MessageCost({{1, std::numeric_limits<double>::quiet_NaN()}, {2, 1}}), ConfigError);
 }
 
 }  // namespace

@@ -25,6 +25,26 @@ TEST(Network, HasNames) {
               1e9 / (0.94 * 1e9 / 8), 1e-3);
 }
 
+TEST(Network, HasTheLatencyAndRateOfItsName) {
+  struct Link {
+    const char* name;
+    double latency;
+    double rate;
+  };
+  for (const Link& link : {Link{"1gbit", 50e-6, 0.1175e9}, Link{"10gbit", 30e-6, 1.175e9},
+                           Link{"25gbit", 25e-6, 2.9375e9}, Link{"100gbit", 15e-6, 11.75e9},
+                           Link{"nvlink", 4e-6, 230e9}, Link{"20,2.5", 20e-6, 2.5e9}}) {
+    const Network network = named_network("--network", link.name);
+    EXPECT_EQ(network.name, link.name);
+    EXPECT_NEAR(network.between_hosts.seconds(0), link.latency, 1e-12) << link.name;
+    EXPECT_NEAR(network.between_hosts.seconds(link.rate), link.latency + 1, 1e-6) << link.name;
+    EXPECT_NEAR(network.within_host.seconds(0), 4e-6, 1e-12) << link.name;
+    EXPECT_NEAR(network.within_host.seconds(230e9), 1.000004, 1e-6) << link.name;
+    EXPECT_FALSE(network.measured.has_value());
+    EXPECT_FALSE(network.shares_processor);
+  }
+}
+
 TEST(Network, IsTwoNumbers) {
   const Network network = named_network("--network", "18,2.5");
   EXPECT_DOUBLE_EQ(network.between_hosts.seconds(0), 18e-6);
@@ -32,13 +52,18 @@ TEST(Network, IsTwoNumbers) {
 }
 
 TEST(Network, RefusesWhatIsNone) {
-  for (const char* text :
-       {"", "12gbit", "18", "18,", ",2", "18,0", "-1,2", "18,2x", "nan,1", "1,inf"}) {
+  for (const char* text : {"", "12gbit", "18", "18,", ",2", "18,0", "-1,2", "18,2x", "nan,1",
+                           "1,inf", "1;2", "1.1e9,1", "1,1.1e6"}) {
     EXPECT_THAT(
         message_of<Error>([&] { named_network("--network", text); }),
         HasSubstr("--network must be 1gbit, 10gbit, 25gbit, 100gbit, nvlink, ALPHA_US,GB_PER_S"))
         << text;
   }
+}
+
+TEST(Network, TakesTheLargestNumbers) {
+  const Network network = named_network("--network", "1e9,1e6");
+  EXPECT_NEAR(network.between_hosts.seconds(0), 1e3, 1e-9);
 }
 
 constexpr const char* kRows = R"([
@@ -71,6 +96,31 @@ TEST(Network, IsWhatWasMeasured) {
   // Six messages, each with a quarter of the data.
   EXPECT_DOUBLE_EQ(network.between_hosts.seconds(1000), 10e-6);
   EXPECT_DOUBLE_EQ(network.between_hosts.seconds(100000), 100e-6);
+}
+
+// A size without a measurement beside computing, and another collective's rows in memory of the
+// group.
+TEST(Network, IsMeasuredBesideComputingAtAllSizesOrAtNone) {
+  const TemporaryDirectory folder;
+  folder.write("rows.json", R"([
+    {"collective": "all_reduce", "algorithm": "auto", "backend": "gloo", "ranks": 2, "bytes": 4,
+     "symmetric": false, "median_us": 1, "beside_us": 2, "taken_us": 1},
+    {"collective": "all_reduce", "algorithm": "auto", "backend": "gloo", "ranks": 2, "bytes": 8,
+     "symmetric": false, "median_us": 3, "beside_us": null, "taken_us": null},
+    {"collective": "reduce_scatter", "algorithm": "native", "backend": "gloo", "ranks": 2,
+     "bytes": 4, "symmetric": false, "median_us": 5, "beside_us": 7, "taken_us": 6},
+    {"collective": "reduce_scatter", "algorithm": "native", "backend": "gloo", "ranks": 2,
+     "bytes": 8, "symmetric": false, "median_us": 8, "beside_us": 10, "taken_us": 9},
+    {"collective": "all_gather", "algorithm": "native", "backend": "gloo", "ranks": 2,
+     "bytes": 4, "symmetric": true, "median_us": 1}])");
+  const Network network = read_network(folder / "rows.json");
+  EXPECT_TRUE(network.measured->all_reduce.beside.empty());
+  EXPECT_TRUE(network.measured->all_reduce.taken.empty());
+  ASSERT_TRUE(network.measured->reduce_scatter.has_value());
+  EXPECT_DOUBLE_EQ(network.measured->reduce_scatter->alone.seconds(8), 8e-6);
+  EXPECT_DOUBLE_EQ(network.measured->reduce_scatter->beside.seconds(4), 7e-6);
+  EXPECT_DOUBLE_EQ(network.measured->reduce_scatter->taken.seconds(8), 9e-6);
+  EXPECT_FALSE(network.measured->all_gather.has_value());
 }
 
 // The accuracy of predictions depends on the wire.
@@ -128,6 +178,9 @@ TEST(Network, NamesTheFileThatIsNone) {
     EXPECT_THAT(refusal(content),
                 HasSubstr("rows.json is not what `lockstep bench comm --json` writes: "));
   }
+  EXPECT_THAT(refusal(R"([{"collective": "all_reduce", "algorithm": "auto", "backend": "shm",
+                           "ranks": 1, "bytes": 4, "symmetric": false, "median_us": 1}])"),
+              HasSubstr("there is no row of an all_reduce on at least 2 ranks"));
 }
 
 TEST(Network, RefusesACollectiveOfOneSize) {
@@ -157,6 +210,27 @@ TEST(Network, KeepsItsLatencyAtAnotherSpeed) {
   EXPECT_NEAR(fast.between_hosts.seconds(4e6), 20e-6 + 1e-3, 1e-12);
   // The wire between hosts is another than the links within them.
   EXPECT_EQ(fast.within_host.points(), named_network("--network", "20,1").within_host.points());
+}
+
+// The wire is faster; the processor is not.
+TEST(Network, ChangesTheSpeedOfAllThatWasMeasured) {
+  const MessageCost cost = MessageCost::of(10e-6, 1e9);
+  const MeasuredCollective collective{.alone = cost, .beside = cost, .taken = cost};
+  Network network = named_network("--network", "20,1");
+  network.measured = MeasuredNetwork{.ranks = 2,
+                                     .backend = "gloo",
+                                     .all_reduce = collective,
+                                     .reduce_scatter = collective,
+                                     .all_gather = collective};
+  const MeasuredNetwork fast = at_speed(network, 2).measured.value();
+  ASSERT_TRUE(fast.reduce_scatter && fast.all_gather);
+  for (const MeasuredCollective& each : {fast.all_reduce, *fast.reduce_scatter, *fast.all_gather}) {
+    EXPECT_NEAR(each.alone.seconds(1e6), 510e-6, 1e-12);
+    EXPECT_NEAR(each.beside.seconds(1e6), 510e-6, 1e-12);
+    EXPECT_NEAR(each.taken.seconds(1e6), 1010e-6, 1e-12);
+  }
+  network.measured->all_gather.reset();
+  EXPECT_FALSE(at_speed(network, 2).measured->all_gather.has_value());
 }
 
 // With all ranks on one host, no other link is left whose speed could change.

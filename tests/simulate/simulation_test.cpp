@@ -138,6 +138,130 @@ TEST(Simulation, OfZeroHalvesOnlyTheGradients) {
   EXPECT_NEAR(bf16->step.exposed_seconds, step.exposed_seconds, 1e-9);
 }
 
+// Each collective has times of its own, and moving its data takes part of them from computing.
+TEST(Simulation, OfZeroTakesTheTimesOfItsOwnCollectives) {
+  const auto of = [](double alone, double beside, double taken) {
+    const auto cost = [](double milliseconds) {
+      return MessageCost({{0, 0}, {kMebibyte, 1e-3 * milliseconds}});
+    };
+    return MeasuredCollective{.alone = cost(alone), .beside = cost(beside), .taken = cost(taken)};
+  };
+  Network network = measured_network(0.5);
+  const SimulationOptions options{.strategy = "zero1"};
+  // Halves of the all-reduce: 5 ms for the last bucket, 2.5 ms taken by each of the other three.
+  PredictedStep step = predict_step(profile_of_a_run(), network, 2, options);
+  EXPECT_NEAR(step.exposed_seconds, 0.005 + 0.020, 1e-9);
+  EXPECT_NEAR(step.taken_seconds, 0.0075, 1e-9);
+  network.measured->reduce_scatter = of(0.7, 0.9, 0.1);
+  network.measured->all_gather = of(0.2, 5, 5);  // comes after backward, beside nothing
+  step = predict_step(profile_of_a_run(), network, 2, options);
+  EXPECT_NEAR(step.exposed_seconds, 0.007 + 4 * 0.002, 1e-9);
+  EXPECT_NEAR(step.taken_seconds, 3 * 0.001, 1e-9);
+  // Other numbers of ranks were not measured: messages and halves are taken.
+  step = predict_step(profile_of_a_run(), network, 4, options);
+  const double modelled =
+      all_reduce_cost("auto", 10 * kMebibyte, {.ranks = 4}, network).seconds / 2;
+  EXPECT_NEAR(step.exposed_seconds, modelled + 4 * modelled, 1e-9);
+  EXPECT_NEAR(step.taken_seconds, 0, 1e-12);
+}
+
+// A transfer beside computing is not faster than alone, nor than what it takes from computing.
+TEST(Simulation, TakesTheSlowestMeasurementOfATransferBesideComputing) {
+  StepProfile profile = profile_of_a_run();
+  profile.buckets.resize(1);
+  profile.buckets[0].ready_seconds = 0.190;  // 10 ms before backward ends
+  const auto exposed = [&](double alone, double beside, double taken) {
+    const auto cost = [](double milliseconds) {
+      return MessageCost({{0, 0}, {kMebibyte, 1e-3 * milliseconds}});
+    };
+    Network network = measured_network(0);
+    network.measured->all_reduce = {
+        .alone = cost(alone), .beside = cost(beside), .taken = cost(taken)};
+    return predict_step(profile, network, 2, {}).exposed_seconds;
+  };
+  // After a share of 10 ms / `beside` the rest of the transfer is as fast as alone.
+  EXPECT_NEAR(exposed(2, 4, 0), (1 - 10.0 / 40) * 0.020, 1e-9);
+  EXPECT_NEAR(exposed(2, 1, 0), 0.010, 1e-9);
+  // A transfer that takes all of its 30 ms delays the last 10 ms of computing.
+  EXPECT_NEAR(exposed(2, 1, 3), 0, 1e-9);
+}
+
+TEST(Simulation, NamesTheAlgorithmOfTheLargestBucket) {
+  StepProfile profile = profile_of_a_run();
+  const Network network = named_network("", "20,1");
+  const auto algorithm_of = [&](double bytes) {
+    return all_reduce_cost("auto", bytes, {.ranks = 48}, network).algorithm;
+  };
+  ASSERT_NE(algorithm_of(4), algorithm_of(1e9));
+  profile.buckets[0].bytes = profile.buckets[2].bytes = profile.buckets[3].bytes = 4;
+  profile.buckets[1].bytes = 1e9;
+  EXPECT_EQ(predict_step(profile, network, 48, {}).algorithm, algorithm_of(1e9));
+  EXPECT_EQ(predict_step(profile, network, 48, {.algorithm = "tree"}).algorithm, "tree");
+}
+
+TEST(Simulation, KnowsHowManyRanksShareAHost) {
+  const Network network = named_network("", "20,1");
+  StepProfile profile = profile_of_a_run();
+  profile.buckets.resize(1);
+  profile.buckets[0].ready_seconds = profile.backward_seconds;
+  for (const int ranks_per_host : {1, 4, 8}) {
+    const SimulationOptions options{.algorithm = "ring", .ranks_per_host = ranks_per_host};
+    EXPECT_NEAR(
+        predict_step(profile, network, 8, options).exposed_seconds,
+        ring_seconds(10 * kMebibyte, {.ranks = 8, .ranks_per_host = ranks_per_host}, network),
+        1e-12)
+        << ranks_per_host;
+  }
+}
+
+// Several buckets below 64 KiB, not a single one.
+TEST(Simulation, HasTheIntervalOfSmallBuckets) {
+  StepProfile profile = profile_of_a_run();
+  Network network = measured_network(0);
+  network.wire = Wire::kOneHost;
+  const auto is_small = [&](double bytes, std::size_t buckets, double factor = 1) {
+    profile.buckets.resize(buckets);
+    for (ProfileBucket& bucket : profile.buckets) bucket.bytes = bytes;
+    const PredictedStep step = predict_step(profile, network, 2, {.bytes_factor = factor});
+    const double share = 1 - step.step_seconds / step.interval.high;
+    return share > (error_share(Wire::kOneHost, true) + error_share(Wire::kOneHost, false)) / 2;
+  };
+  EXPECT_TRUE(is_small(65535, 4));
+  EXPECT_FALSE(is_small(65536, 4));
+  EXPECT_TRUE(is_small(65537, 4, 0.5));
+  EXPECT_TRUE(is_small(1000, 2));
+  EXPECT_FALSE(is_small(1000, 1));
+}
+
+// How long two ranks wait for the slower one was measured.
+TEST(Simulation, ScalesTheWaitForTheSlowestRank) {
+  StepProfile profile = profile_of_a_run();
+  const auto wait = [&](int ranks) {
+    return predict_step(profile, measured_network(0), ranks, {}).straggler_seconds;
+  };
+  const double of_two = expected_largest_deviation(2);
+  EXPECT_DOUBLE_EQ(wait(1), 0);
+  EXPECT_NEAR(wait(2), 0.002, 1e-12);
+  EXPECT_NEAR(wait(8), 0.002 * expected_largest_deviation(8) / of_two, 1e-12);
+  EXPECT_GT(wait(8), 0.004);
+  profile.ranks = 8;
+  EXPECT_NEAR(wait(8), 0.002, 1e-12);
+  profile.ranks = 1;  // nothing was waited for
+  EXPECT_DOUBLE_EQ(wait(8), 0);
+  const SimulationOptions silent{.communicates = false};
+  profile.ranks = 2;
+  EXPECT_NEAR(predict_step(profile, measured_network(0), 2, silent).straggler_seconds, 0.002,
+              1e-12);
+}
+
+TEST(Simulation, HasAnIntervalWithoutASharedProcessorForOneRank) {
+  Network network = measured_network(0);
+  network.shares_processor = true;
+  const PredictedStep step = predict_step(profile_of_a_run(), network, 1, {});
+  const double share = error_share(Wire::kSharedMemory, false);
+  EXPECT_DOUBLE_EQ(step.interval.high, interval_around(step.step_seconds, share).high);
+}
+
 TEST(Simulation, AnswersWhatIf) {
   const StepProfile profile = profile_of_a_run();
   const Network network = measured_network(0);
@@ -161,7 +285,29 @@ TEST(Simulation, AnswersWhatIf) {
   EXPECT_EQ(answer("buckets of 100 MiB").buckets,
             2);  // the first bucket has at most 1 MiB, and therefore one parameter
   EXPECT_EQ(answer("twice as many ranks").ranks, 4);
+  EXPECT_EQ(answer("half as many ranks").ranks, 1);
   EXPECT_LT(answer("half as many ranks").step_seconds, as_it_is);
+  EXPECT_EQ(answer("buckets of 1 MiB").buckets, 4);
+  EXPECT_EQ(answer("buckets of 5 MiB").buckets, 4);
+  EXPECT_EQ(answer("buckets of 25 MiB").buckets, 2);
+  EXPECT_EQ(answer("one bucket behind backward").buckets, 1);
+  EXPECT_EQ(answers.front().name, "as it is");
+  EXPECT_EQ(answers.size(), 14U);
+  EXPECT_EQ(what_if(profile, network, 1, {}).size(), 13U) << "no half of one rank";
+}
+
+// Changes come on top of the options.
+TEST(Simulation, AnswersWhatIfOfOtherOptions) {
+  const SimulationOptions options{.bytes_factor = 0.5, .speed = 2};
+  const std::vector<WhatIf> answers = what_if(profile_of_a_run(), measured_network(0), 2, options);
+  const auto exposed = [&](const char* name) {
+    const auto found = std::ranges::find(answers, name, &WhatIf::name);
+    return found == answers.end() ? -1 : found->step.exposed_seconds;
+  };
+  EXPECT_NEAR(exposed("as it is"), 0.0025, 1e-9);
+  EXPECT_NEAR(exposed("bf16 gradients"), 0.00125, 1e-9);
+  EXPECT_NEAR(exposed("a wire of half the speed"), 0.005, 1e-9);
+  EXPECT_NEAR(exposed("a wire of twice the speed"), 0.00125, 1e-9);
 }
 
 // The table of answers goes beyond the measurements even if the step as it is does not.
@@ -230,6 +376,15 @@ TEST(Simulation, RefusesOptionsThatCannotBe) {
               HasSubstr("simulate: algorithm must be one of auto, ring, "));
   EXPECT_THAT(refusal({.ranks_per_host = 0}),
               HasSubstr("simulate: ranks_per_host must be from 1 to 1024, got 0"));
+  EXPECT_THAT(refusal({.ranks_per_host = 1025}), HasSubstr("ranks_per_host must be from 1 to"));
+  EXPECT_EQ(refusal({.ranks_per_host = 1024}), "nothing was thrown");
+  EXPECT_THAT(refusal({.bytes_factor = 0}), HasSubstr("simulate: bytes_factor must be"));
+  EXPECT_THAT(refusal({.speed = -1}), HasSubstr("simulate: speed must be"));
+  EXPECT_THAT(refusal({.buckets = BucketSizes{.cap_bytes = 0}}),
+              HasSubstr("simulate: buckets.cap_bytes must be"));
+  EXPECT_THAT(refusal({.buckets = BucketSizes{.first_cap_bytes = 0}}),
+              HasSubstr("simulate: buckets.first_cap_bytes must be"));
+  EXPECT_EQ(refusal({.buckets = BucketSizes{}}), "nothing was thrown");
 }
 
 }  // namespace

@@ -287,7 +287,8 @@ Prepared Prepare::reduce_scatter_tensor(const Tensor& output, const Tensor& inpu
 
 // Always passes splits: a rank cannot know whether the other ranks' pieces have equal sizes.
 Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) const {
-  const std::pair<const char*, const Tensors&> sides[] = {{"outputs", outputs}, {"inputs", inputs}};
+  // The inputs come first, because the others are compared with the first of them.
+  const std::pair<const char*, const Tensors&> sides[] = {{"inputs", inputs}, {"outputs", outputs}};
   for (const auto& [name, list] : sides) {
     if (static_cast<int>(list.size()) != options_.size) {
       fail("all_to_all", name, " has ", list.size(), " tensors, expected ", options_.size,

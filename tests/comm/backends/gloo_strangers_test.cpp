@@ -145,9 +145,36 @@ TEST(GlooStrangers, ProveNothingWithoutTheKey) {
     gloo::prove_peers(*caller.backend, str("key ", caller.rank), caller.rank, {4, 7},
                       std::chrono::seconds(20));
   });
+  // The first rank that notices ends the group with its words.
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("over Gloo is not that rank")) << error;
+    EXPECT_THAT(error, AnyOf(HasSubstr("rank 4: the process that connected as rank 7 over Gloo is "
+                                       "not that rank"),
+                             HasSubstr("rank 7: the process that connected as rank 4 over Gloo is "
+                                       "not that rank")))
+        << error;
   }
+}
+
+// Each pair of three ranks proves itself, twice on the same connections.
+TEST(GlooStrangers, AreNotFoundAmongRanks) {
+  const auto errors = testing_support::run_gloo_threads(3, [](testing_support::Caller& caller) {
+    for (int turn = 0; turn < 2; ++turn) {
+      gloo::prove_peers(*caller.backend, str("key ", turn), caller.rank, {4, 7, 9},
+                        std::chrono::seconds(20));
+    }
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(3));
+}
+
+// Rank 0 draws the key, and the store gives it to the others.
+TEST(GlooStrangers, DoNotKnowTheKeyOfAnotherMeeting) {
+  const auto first = c10::make_intrusive<c10d::HashStore>();
+  const auto second = c10::make_intrusive<c10d::HashStore>();
+  const std::string key = gloo::shared_key(*first, 0);
+  EXPECT_EQ(key.size(), 32U);
+  EXPECT_EQ(gloo::shared_key(*first, 1), key);
+  EXPECT_EQ(gloo::shared_key(*first, 2), key);
+  EXPECT_NE(gloo::shared_key(*second, 0), key);
 }
 
 }  // namespace

@@ -61,6 +61,24 @@ TEST_P(ShmCollectives, GiveWhatOneProcessComputes) {
   EXPECT_EQ(errors, no_errors(c.size));
 }
 
+// The average moves by an eighth, and streaming stores are worth it above 100 ns.
+TEST(SharingCost, IsAMovingAverage) {
+  constexpr std::uint32_t kNanosecond = 1024;
+  Word word{100 * kNanosecond};
+  EXPECT_FALSE(SharingCost::is_dear(word));
+  word = 100 * kNanosecond + 1;
+  EXPECT_TRUE(SharingCost::is_dear(word));
+  SharingCost cost(word);
+  const std::byte byte{};
+  word = 8'000'000;
+  cost.note(&byte);
+  EXPECT_GE(word.load(), 7'000'000U);
+  EXPECT_LE(word.load(), 7'000'000U + 2000 * kNanosecond / 8) << "no sample is above 2 us";
+  word = 0;
+  cost.note(&byte);
+  EXPECT_LE(word.load(), 2000 * kNanosecond / 8);
+}
+
 // Streaming stores, which are used if the processors do not share a cache. The engine measures
 // this, so most machines would not run this path without the test's setting.
 TEST(ShmStreaming, GivesWhatOneProcessComputes) {

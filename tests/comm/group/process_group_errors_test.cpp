@@ -11,6 +11,7 @@
 #include <latch>
 
 #include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
@@ -49,6 +50,11 @@ const std::vector<WrongCall> kWrongCalls = {
     {"ProductOfComplex",
      [](auto& g) { g.all_reduce(ones(3, torch::kComplexFloat), ReduceOp::kProduct); },
      "rank 1: all_reduce: the product of complex64 is not defined"},
+    {"AverageOfBytes", [](auto& g) { g.reduce(ones(3, torch::kUInt8), 1, ReduceOp::kAverage); },
+     "rank 1: reduce: the average of uint8 is not defined"},
+    {"MinOfComplexDouble",
+     [](auto& g) { g.reduce(ones(3, torch::kComplexDouble), 0, ReduceOp::kMin); },
+     "rank 1: reduce: the min of complex128 is not defined"},
     {"RootTooLarge", [](auto& g) { g.broadcast(ones(3), 2); },
      "rank 1: broadcast: root must be from 0 to 1, got 2"},
     {"RootNegative", [](auto& g) { g.gather(ones(3), {}, -1); },
@@ -105,6 +111,57 @@ const std::vector<WrongCall> kWrongCalls = {
     // Unlike irecv() without a source, -1 does not mean any source.
     {"BatchFromNobody", [](auto& g) { g.batch_isend_irecv({{P2POp::Kind::kRecv, ones(3), -1}}); },
      "rank 1: recv: peer must be from 0 to 1, got -1"},
+    {"WithoutMemory",
+     [](auto& g) { g.all_reduce(torch::ones({3}, torch::TensorOptions().device(torch::kMeta))); },
+     "rank 1: all_reduce: tensor is sparse, quantized or without memory"},
+    {"AverageOfIntegersInAList",
+     [](auto& g) { g.all_reduce_coalesced({ones(3), ones(3, torch::kInt64)}, ReduceOp::kAverage); },
+     "rank 1: all_reduce_coalesced: the average of int64 is not defined"},
+    {"UndefinedInAList", [](auto& g) { g.broadcast_coalesced({ones(3), torch::Tensor()}, 0); },
+     "rank 1: broadcast_coalesced: tensors[1] is undefined"},
+    {"RootOfReduce", [](auto& g) { g.reduce(ones(3), 2); },
+     "rank 1: reduce: root must be from 0 to 1, got 2"},
+    {"RootOfScatter", [](auto& g) { g.scatter(ones(3), {}, -1); },
+     "rank 1: scatter: root must be from 0 to 1, got -1"},
+    {"RootOfAList", [](auto& g) { g.broadcast_coalesced({ones(3)}, 2); },
+     "rank 1: broadcast_coalesced: root must be from 0 to 1, got 2"},
+    {"TooFewOutputsOnTheRoot", [](auto& g) { g.gather(ones(3), {ones(3)}, 1); },
+     "rank 1: gather: outputs has 1 tensors, expected 2, one for each rank"},
+    {"ShapeOfAnInputOnTheRoot", [](auto& g) { g.scatter(ones(3), {ones(3), ones(4)}, 1); },
+     "rank 1: scatter: inputs[1] has shape [4], expected [3] like the output"},
+    {"TooManyInputs", [](auto& g) { g.reduce_scatter(ones(3), {ones(3), ones(3), ones(3)}); },
+     "rank 1: reduce_scatter: inputs has 3 tensors, expected 2, one for each rank"},
+    {"TypeOfAnInput",
+     [](auto& g) { g.reduce_scatter(ones(3), {ones(3), ones(3, torch::kFloat64)}); },
+     "rank 1: reduce_scatter: inputs[1] is float64 on cpu, expected float32 on cpu like the "
+     "output"},
+    {"TypeOfReduceScatter",
+     [](auto& g) { g.reduce_scatter_tensor(ones(3, torch::kInt32), ones(6)); },
+     "rank 1: reduce_scatter_tensor: output is int32 on cpu, expected float32 on cpu"},
+    {"TooFewInAllToAll", [](auto& g) { g.all_to_all({ones(1)}, {ones(1), ones(1)}); },
+     "rank 1: all_to_all: outputs has 1 tensors, expected 2, one for each rank"},
+    {"NothingInAllToAll", [](auto& g) { g.all_to_all({ones(1), ones(1)}, {}); },
+     "rank 1: all_to_all: inputs has 0 tensors, expected 2, one for each rank"},
+    {"UndefinedInAllToAll",
+     [](auto& g) { g.all_to_all({ones(1), ones(1)}, {torch::Tensor(), ones(1)}); },
+     "rank 1: all_to_all: inputs[0] is undefined; give a tensor"},
+    {"TypesInAllToAll",
+     [](auto& g) { g.all_to_all({ones(1), ones(1, torch::kInt8)}, {ones(1), ones(1)}); },
+     "rank 1: all_to_all: outputs[1] is int8 on cpu, expected float32 on cpu like inputs[0]"},
+    {"OwnPieceInAllToAll", [](auto& g) { g.all_to_all({ones(1), ones(2)}, {ones(2), ones(1)}); },
+     "rank 1: all_to_all: gives itself 1 elements and expects 2"},
+    {"RowsOfTheOutput", [](auto& g) { g.all_to_all_single(ones(3), ones(4)); },
+     "rank 1: all_to_all_single: output has 3 rows, expected a multiple of the 2 ranks"},
+    {"MoreThanTheInput", [](auto& g) { g.all_to_all_single(ones(4), ones(2)); },
+     "rank 1: all_to_all_single: output has 4 elements, expected 2 like the input"},
+    {"NumberOfInputSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 2}, {3}); },
+     "rank 1: all_to_all_single: input_splits has 1 numbers, expected 2, one for each rank"},
+    {"SumOfOutputSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 1}, {1, 2}); },
+     "rank 1: all_to_all_single: output_splits sum to 2, expected 3, the rows of output"},
+    {"TagOfTheLibrary", [](auto& g) { g.recv(ones(3), 0, -1); },
+     "rank 1: recv: tag must be at least 0, got -1; negative ones are the library's own"},
+    {"FromItself", [](auto& g) { g.recv(ones(3), 1); },
+     "rank 1: recv: peer is rank 1 of the group, this rank itself"},
     {"EmptyGroup", [](auto& g) { g.new_group({}); }, "rank 1: new_group: ranks is empty"},
     {"GroupWithTwins", [](auto& g) { g.new_group({0, 0}); },
      "rank 1: new_group: ranks must be different and from 0 to 1, got 0, 0"},
@@ -195,6 +252,14 @@ INSTANTIATE_TEST_SUITE_P(
                        g.all_reduce(tensor);
                      },
                      {"3x3x3x3]", "3x3x3x3 channels_last]"}},
+            Mismatch{"Memory format of five dimensions",
+                     [](auto& g) {
+                       auto tensor = torch::ones({3, 3, 3, 3, 3});
+                       if (g.rank() == 1)
+                         tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast3d);
+                       g.all_reduce(tensor);
+                     },
+                     {"3x3x3x3x3]", "3x3x3x3x3 channels_last]"}},
             Mismatch{"Operation",
                      [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
                      {"barrier", "all_reduce[float32, 4]"}},
@@ -383,6 +448,33 @@ TEST_P(Failures, LeaveTheFlightRecorder) {
   });
   EXPECT_EQ(errors, no_errors(2));
   EXPECT_TRUE(std::filesystem::exists(directory.path() / "flight" / "rank_0"));
+}
+
+TEST_P(Failures, StandWithoutAFlightRecorderThatCannotBeWritten) {
+  const testing_support::TemporaryDirectory directory;
+  directory.write("file", "");
+  const CapturedLog log;
+  std::latch seen(2);
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto group =
+        init_process_group({.backend = GetParam(),
+                            .timeout = std::chrono::seconds(30),
+                            .host_id = lockstep::str(GetParam() == "hierarchical" ? rank : 0),
+                            .flight_recorder_directory = directory.path() / "file" / "flight",
+                            .environment = environment_of(rank, 2, fd)});
+    try {
+      group.barrier();
+      if (rank == 1) group.abort("enough");
+      group.barrier();
+    } catch (...) {
+      seen.arrive_and_wait();
+      throw;
+    }
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("enough"), ::testing::Not(HasSubstr("recorder")))));
+  EXPECT_THAT(log.lines(), ::testing::Contains(HasSubstr(
+                               "the flight recorder was not written: cannot create the folder")));
 }
 
 TEST_P(Failures, AMonitoredBarrierNamesTheMissing) {

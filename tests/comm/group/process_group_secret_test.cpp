@@ -80,7 +80,38 @@ TEST(Secret, OfFewCharactersIsRefused) {
   testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_SECRET", "12345");
   EXPECT_THAT(testing_support::message_of<ConfigError>(job_secret),
-              HasSubstr("LOCKSTEP_SECRET has 5 characters, expected at least 16"));
+              HasSubstr("LOCKSTEP_SECRET has 5 characters, expected at least 16; make one with: "
+                        "openssl rand -hex 32"));
+  environment.set("LOCKSTEP_SECRET", std::string(15, 'x'));
+  EXPECT_THROW(job_secret(), ConfigError);
+  environment.set("LOCKSTEP_SECRET", std::string(16, 'x'));
+  EXPECT_EQ(job_secret(), std::string(16, 'x'));
+  environment.set("LOCKSTEP_SECRET", std::nullopt);
+  EXPECT_EQ(job_secret(), std::nullopt);
+  EXPECT_FALSE(mac_of(std::nullopt));
+  EXPECT_EQ(mac_of(kSecret)("text"), hmac_sha256(kSecret, "text"));
+}
+
+// The key is that of the roll call which the rank has signed.
+TEST(Secret, GivesNoKeyBeforeItsProof) {
+  SecretProof first(kSecret, 0, 0);
+  SecretProof second(kSecret, 1, 1);
+  EXPECT_THROW(first.key({"", ""}), InternalError);
+  const std::vector<std::string> greetings{first.greeting(), second.greeting()};
+  const std::string proof_of_first = *first.proof(greetings, {0, 1});
+  const std::string proof_of_second = *second.proof(greetings, {0, 1});
+  EXPECT_THROW(first.key({proof_of_first}), InternalError);
+  EXPECT_THROW(first.key({proof_of_second, proof_of_first}), CommError);
+  EXPECT_THROW(first.key({proof_of_first, ""}), CommError);
+  EXPECT_EQ(first.key({proof_of_first, proof_of_second}).size(), 32U);
+  EXPECT_EQ(first.key({proof_of_first, proof_of_second}),
+            second.key({proof_of_first, proof_of_second}));
+}
+
+TEST(AddressForPeers, OfALoopbackIsThatLoopback) {
+  for (const bool several_hosts : {false, true}) {
+    EXPECT_EQ(address_for_peers("127.0.0.1", 29500, several_hosts), "127.0.0.1");
+  }
 }
 
 // RFC 4231, test case 2.

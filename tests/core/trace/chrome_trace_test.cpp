@@ -218,6 +218,8 @@ TEST(Span, IsTheSameBehindAMessage) {
   EXPECT_EQ(back.clock.uncertainty_nanoseconds, 7);
   ASSERT_EQ(back.spans.size(), 1U);
   EXPECT_EQ(back.spans[0].name, trace.spans[0].name);
+  EXPECT_EQ(back.spans[0].category, "c");
+  EXPECT_EQ(back.spans[0].track, "t");
   EXPECT_EQ(back.spans[0].begin, trace.spans[0].begin);
   EXPECT_EQ(back.spans[0].end, trace.spans[0].end);
   EXPECT_EQ(back.spans[0].arguments, trace.spans[0].arguments);

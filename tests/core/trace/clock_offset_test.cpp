@@ -47,6 +47,26 @@ TEST(ClockOffset, IsZeroOfOneClock) {
   EXPECT_EQ(clock_offset({}, {}).nanoseconds, 0);
 }
 
+TEST(ClockOffset, IsTheMiddleOfWhatIsPossible) {
+  const auto offset = [](const std::vector<BarrierTimes>& first,
+                         const std::vector<BarrierTimes>& own) {
+    const ClockOffset found = clock_offset(first, own);
+    return std::pair(found.nanoseconds, found.uncertainty_nanoseconds);
+  };
+  using Offset = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(offset({{0, 10}}, {{100, 106}}), Offset(-98, 8));   // from -106 to -90
+  EXPECT_EQ(offset({{0, 10}}, {{100, 105}}), Offset(-98, 8));   // from -105 to -90
+  EXPECT_EQ(offset({{200, 210}}, {{90, 95}}), Offset(112, 8));  // from 105 to 120
+  EXPECT_EQ(offset({{0, 10}}, {{10, 20}}), Offset(0, 10));      // from -20 to 0
+  EXPECT_EQ(offset({{10, 20}}, {{0, 10}}), Offset(0, 10));      // from 0 to 20
+  EXPECT_EQ(offset({{10, 20}}, {{0, 9}}), Offset(10, 10));      // from 1 to 20
+  // Clocks of different speeds: at most -90, and at least -10.
+  EXPECT_EQ(offset({{0, 10}, {1000, 1010}}, {{0, 10}, {1100, 1110}}), Offset(-50, 40));
+  // A barrier that only one rank has recorded does not count.
+  EXPECT_EQ(offset({{0, 10}, {1000, 1010}}, {{100, 106}}), Offset(-98, 8));
+  EXPECT_EQ(offset({{0, 10}}, {{100, 106}, {0, 1}}), Offset(-98, 8));
+}
+
 TEST(ClockOffset, TravelsAsText) {
   const std::vector<BarrierTimes> times = {{1, 2}, {-3, 4'000'000'000'000}};
   const std::vector<BarrierTimes> back = barrier_times_from(to_text(times));

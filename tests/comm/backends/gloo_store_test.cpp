@@ -1,0 +1,60 @@
+// The store through which Gloo's ranks find each other.
+#include <lockstep/comm/backends/gloo/group_store.h>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <lockstep/comm/waiting/store_waits.h>
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::gloo {
+namespace {
+
+using comm::store_bytes;
+using std::chrono::milliseconds;
+using testing_support::message_of;
+
+TEST(GlooStore, ForgetsWhatItsRankHasWritten) {
+  const auto plain = c10::make_intrusive<c10d::HashStore>();
+  const auto store = c10::make_intrusive<GroupStore>(plain, [] {});
+  plain->set("of another rank", store_bytes("x"));
+  store->set("a", store_bytes("1"));
+  EXPECT_EQ(comm::store_text(store->compareSet("b", store_bytes(""), store_bytes("2"))), "2");
+  EXPECT_EQ(store->add("c", 3), 3);
+  EXPECT_EQ(comm::store_text(store->get("a")), "1");
+  EXPECT_EQ(comm::store_text(store->get("of another rank")), "x");
+  store->forget();
+  for (const char* key : {"a", "b", "c"}) EXPECT_FALSE(plain->check({key})) << key;
+  EXPECT_TRUE(plain->check({"of another rank"}));
+  plain->set("a", store_bytes("of the next group"));
+  store->forget();
+  EXPECT_TRUE(plain->check({"a"})) << "forgotten once";
+}
+
+TEST(GlooStore, LooksAroundWhileItWaits) {
+  const auto plain = c10::make_intrusive<c10d::HashStore>();
+  int looks = 0;
+  const auto store = c10::make_intrusive<GroupStore>(plain, [&] {
+    if (++looks == 1000) plain->set("late", store_bytes("v"));
+    if (looks == 3000) throw CommError("rank 1 died");
+  });
+  store->setTimeout(milliseconds(20));
+  EXPECT_EQ(store->getTimeout(), milliseconds(20));
+  EXPECT_EQ(message_of<TimeoutError>([&] { store->get("k"); }),
+            "no peer wrote k into the store for 0.02 s");
+  EXPECT_GT(looks, 0);
+  EXPECT_EQ(message_of<TimeoutError>([&] { store->wait({"k", "l"}, milliseconds(5)); }),
+            "no peer wrote k, l into the store for 0.005 s");
+  looks = 999;
+  store->setTimeout(std::chrono::seconds(20));
+  EXPECT_EQ(comm::store_text(store->get("late")), "v");
+  looks = 2999;
+  EXPECT_EQ(message_of<CommError>([&] { store->get("k"); }), "rank 1 died");
+}
+
+}  // namespace
+}  // namespace lockstep::gloo

@@ -1,0 +1,289 @@
+// The Work that a group returns, its log of calls, and what a group derives from its members.
+#include <lockstep/comm/group/group_work.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/group/choose_backend.h>
+#include <lockstep/comm/group/peer_info.h>
+#include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
+#include <tests/support/scoped_environment.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using testing_support::message_of;
+
+// An operation whose end a test decides.
+class ScriptedWork final : public Work {
+ public:
+  void wait(std::optional<milliseconds> timeout) override {
+    limits.push_back(timeout);
+    if (on_wait) on_wait();
+  }
+  bool is_completed() override {
+    ++polls;
+    return completed;
+  }
+  std::exception_ptr error() const override { return failure; }
+  int source_rank() const override { return 5; }
+
+  std::function<void()> on_wait{};
+  bool completed = true;
+  std::exception_ptr failure{};
+  int polls = 0;
+  std::vector<std::optional<milliseconds>> limits{};
+};
+
+class WorkOfAGroup : public ::testing::Test {
+ protected:
+  std::shared_ptr<CallLog> new_log() const {
+    return std::make_shared<CallLog>(std::make_shared<FlightRecorder>(0, 2, 10),
+                                     directory_.path() / "flight", "world", std::vector<int>{0, 1});
+  }
+  static FlightRecorder::Id new_call(CallLog& log) {
+    Collective call;
+    call.description.kind = CallKind::kAllReduce;
+    log.number(call);
+    return log.created(call);
+  }
+  std::shared_ptr<Work> work_of(const std::shared_ptr<ScriptedWork>& inner,
+                                TensorPairs copies = {}) {
+    return std::make_shared<GroupWork>(inner, std::move(copies), log_, new_call(*log_),
+                                       /*runs_on_stream=*/false);
+  }
+  bool has_dump() const { return std::filesystem::exists(directory_.path() / "flight" / "rank_0"); }
+  std::string place_of_dump() const {
+    return str("; flight recorder in ", (directory_.path() / "flight" / "rank_0").string());
+  }
+
+  const testing_support::TemporaryDirectory directory_;
+  const std::shared_ptr<CallLog> log_ = new_log();
+};
+
+TEST_F(WorkOfAGroup, CopiesItsResultsOnce) {
+  for (const bool polls : {false, true}) {
+    const auto inner = std::make_shared<ScriptedWork>();
+    const auto result = torch::zeros({3});
+    const auto memory = torch::ones({3});
+    const auto work = work_of(inner, {{result, memory}});
+    inner->completed = false;
+    EXPECT_FALSE(work->is_completed());
+    EXPECT_TRUE(result.equal(torch::zeros({3})));
+    inner->completed = true;
+    if (polls) {
+      EXPECT_TRUE(work->is_completed());
+    } else {
+      work->wait();
+    }
+    EXPECT_TRUE(result.equal(torch::ones({3})));
+    memory.fill_(7);
+    work->wait();
+    EXPECT_TRUE(work->is_completed());
+    EXPECT_TRUE(result.equal(torch::ones({3})));
+    EXPECT_EQ(inner->limits.size(), polls ? 0U : 1U);
+    EXPECT_EQ(inner->polls, polls ? 2 : 1);
+    EXPECT_EQ(work->error(), nullptr);
+    EXPECT_EQ(work->source_rank(), 5);
+  }
+}
+
+TEST_F(WorkOfAGroup, GoesOnAfterAWaitThatWasWrong) {
+  const auto inner = std::make_shared<ScriptedWork>();
+  const auto work = work_of(inner);
+  inner->on_wait = [] { throw ConfigError("not here"); };
+  EXPECT_EQ(message_of<ConfigError>([&] { work->wait(); }), "not here");
+  EXPECT_EQ(work->error(), nullptr);
+  inner->on_wait = {};
+  work->wait(milliseconds(7));
+  EXPECT_EQ(inner->limits.back(), milliseconds(7));
+  EXPECT_TRUE(work->is_completed());
+}
+
+TEST_F(WorkOfAGroup, EndsWithTheErrorOfAWrongCall) {
+  const auto inner = std::make_shared<ScriptedWork>();
+  const auto work = work_of(inner);
+  inner->failure = std::make_exception_ptr(ConfigError("wrong"));
+  inner->on_wait = [&] { std::rethrow_exception(inner->failure); };
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(message_of<ConfigError>([&] { work->wait(); }), "wrong");
+    inner->on_wait = {};
+  }
+  EXPECT_NE(work->error(), nullptr);
+  EXPECT_TRUE(work->is_completed());
+  EXPECT_FALSE(has_dump()) << "the group is still usable";
+}
+
+// The first failure of a group names the dump of its flight recorder, in every wait.
+TEST_F(WorkOfAGroup, FailsInEveryWaitWithTheSameWords) {
+  const auto failing = [](const std::shared_ptr<ScriptedWork>& inner) {
+    inner->on_wait = [] { throw CommError("rank 1 died"); };
+    return inner;
+  };
+  const auto first = work_of(failing(std::make_shared<ScriptedWork>()));
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(message_of<CommError>([&] { first->wait(); }), "rank 1 died" + place_of_dump());
+  }
+  EXPECT_TRUE(has_dump());
+  const auto second = work_of(failing(std::make_shared<ScriptedWork>()));
+  EXPECT_EQ(message_of<CommError>([&] { second->wait(); }), "rank 1 died");
+}
+
+TEST_F(WorkOfAGroup, KeepsTheTypeOfItsError) {
+  const auto late = std::make_shared<ScriptedWork>();
+  late->failure = std::make_exception_ptr(TimeoutError("too late"));
+  const auto work = work_of(late);
+  EXPECT_TRUE(work->is_completed()) << "with an error";
+  EXPECT_EQ(message_of<TimeoutError>([&] { work->wait(); }), "too late" + place_of_dump());
+  // An error of another library keeps its text.
+  const auto log = new_log();
+  const std::exception_ptr foreign =
+      log->failed(new_call(*log), std::make_exception_ptr(std::runtime_error("foreign")));
+  EXPECT_EQ(message_of<std::runtime_error>([&] { std::rethrow_exception(foreign); }), "foreign");
+}
+
+TEST_F(WorkOfAGroup, IsWaitedForByOneThreadAtATime) {
+  const auto inner = std::make_shared<ScriptedWork>();
+  const auto work = work_of(inner);
+  std::latch begun(1);
+  std::latch ends(1);
+  inner->on_wait = [&] {
+    begun.count_down();
+    ends.wait();
+  };
+  std::thread first([&] { work->wait(); });
+  begun.wait();
+  EXPECT_EQ(message_of<TimeoutError>([&] { work->wait(milliseconds(20)); }),
+            "waited 0.02 s while another thread waits for the same operation");
+  EXPECT_FALSE(work->is_completed());
+  EXPECT_EQ(work->error(), nullptr);
+  ends.count_down();
+  first.join();
+  work->wait(milliseconds(20));
+  EXPECT_TRUE(work->is_completed());
+  EXPECT_EQ(inner->limits.size(), 1U);
+}
+
+TEST_F(WorkOfAGroup, MayBeAListThatEndsWithItsLast) {
+  const std::vector<std::shared_ptr<ScriptedWork>> inner = {std::make_shared<ScriptedWork>(),
+                                                            std::make_shared<ScriptedWork>(),
+                                                            std::make_shared<ScriptedWork>()};
+  WorkList list({inner[0], inner[1], inner[2]});
+  inner[0]->completed = false;
+  EXPECT_FALSE(list.is_completed());
+  for (const auto& each : inner) EXPECT_EQ(each->polls, 1) << "each makes progress";
+  inner[0]->completed = true;
+  EXPECT_TRUE(list.is_completed());
+  EXPECT_EQ(list.error(), nullptr);
+  list.wait(std::nullopt);
+  list.wait(milliseconds(5000));
+  std::optional<milliseconds> before = milliseconds(5000);
+  for (const auto& each : inner) {
+    ASSERT_EQ(each->limits.size(), 2U);
+    EXPECT_EQ(each->limits[0], std::nullopt);
+    EXPECT_LE(each->limits[1], before) << "one deadline for all";
+    EXPECT_GT(each->limits[1], milliseconds(0));
+    before = each->limits[1];
+  }
+  inner[1]->failure = std::make_exception_ptr(CommError("second"));
+  inner[2]->failure = std::make_exception_ptr(CommError("third"));
+  EXPECT_EQ(message_of<CommError>([&] { std::rethrow_exception(list.error()); }), "second");
+}
+
+TEST_F(WorkOfAGroup, ThatNobodyWaitsForFailsInTheLog) {
+  const testing_support::CapturedLog log;
+  for (const char* text : {"lost", "lost again"}) {
+    log_->failed_unseen(new_call(*log_), std::make_exception_ptr(CommError(text)));
+  }
+  EXPECT_THAT(log.lines(),
+              ElementsAre(EndsWith("error: operations on the device have failed, their tensors "
+                                   "are undefined: lost" +
+                                   place_of_dump())));
+  const auto failure = log_->failed(new_call(*log_), std::make_exception_ptr(CommError("seen")));
+  EXPECT_EQ(message_of<CommError>([&] { std::rethrow_exception(failure); }),
+            "seen" + place_of_dump());
+}
+
+TEST(FlightDirectory, IsTheCallersOrTheEnvironmentsOrTheUsers) {
+  testing_support::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_FLIGHT_RECORDER", "/of/the/environment");
+  EXPECT_EQ(flight_recorder_directory("/wanted", "job"), "/wanted");
+  EXPECT_EQ(flight_recorder_directory(std::nullopt, "job"), "/of/the/environment");
+  environment.set("LOCKSTEP_FLIGHT_RECORDER", std::nullopt);
+  EXPECT_EQ(flight_recorder_directory(std::nullopt, "job"), user_flight_directory() / "job");
+  EXPECT_EQ(flight_recorder_directory(std::nullopt), user_flight_directory());
+}
+
+// --- The members ---------------------------------------------------------------------------------
+
+TEST(PeerInfos, NameTheJobByRankZero) {
+  EXPECT_EQ(job_name({{.joined_at = 86399, .process = 4711}, {.joined_at = 7, .process = 12}}),
+            "19700101T235959Z-4711");
+}
+
+TEST(PeerInfos, SayWhoSharesAHost) {
+  const std::vector<PeerInfo> peers = {{.host = "b"}, {.host = "a"}, {.host = "b"}, {.host = "b"}};
+  EXPECT_THAT(ranks_by_host(peers), ElementsAre(ElementsAre(0, 2, 3), ElementsAre(1)));
+  const std::vector<std::pair<int, int>> places = {{0, 3}, {0, 1}, {1, 3}, {2, 3}};
+  for (int rank = 0; rank < 4; ++rank) {
+    const LocalPlace place = local_place(peers, rank);
+    EXPECT_EQ(std::pair(place.rank, place.size), places[static_cast<std::size_t>(rank)]) << rank;
+  }
+  EXPECT_THROW(local_place(peers, 4), InternalError);
+}
+
+TEST(PeerInfos, DecideForNccl) {
+  const PeerInfo cpu{.device = "cpu"};
+  const PeerInfo first{.device = "cuda", .gpu = "first"};
+  const PeerInfo second{.device = "cuda", .gpu = "second"};
+  const PeerInfo without_name{.device = "cuda"};
+  const PeerInfo other_device{.device = "privateuseone", .gpu = "third"};
+  EXPECT_TRUE(each_has_a_gpu({first, second}));
+  EXPECT_FALSE(each_has_a_gpu({first, first}));
+  EXPECT_FALSE(each_has_a_gpu({first, without_name}));
+  EXPECT_FALSE(each_has_a_gpu({first, other_device}));
+  EXPECT_FALSE(each_has_a_gpu({cpu, second}));
+  EXPECT_TRUE(becomes_nccl("auto", {first, second}));
+  EXPECT_FALSE(becomes_nccl("auto", {first, first}));
+  EXPECT_FALSE(becomes_nccl("auto", {first})) << "a group of one";
+  EXPECT_TRUE(becomes_nccl("nccl", {cpu}));
+  EXPECT_FALSE(becomes_nccl("gloo", {first, second}));
+  EXPECT_THAT(shared_devices({first, second, cpu, cpu}), IsEmpty());
+}
+
+// Rank 0's name is a loopback address on its host, so nobody knows where the others reach it.
+TEST(PeerInfos, MayLackAnAddressForGloo) {
+  Membership membership{.size = 2, .world_ranks = {0, 1}};
+  membership.peers = {{.backend = "gloo", .host = "a"}, {.backend = "gloo", .host = "b"}};
+  membership.options.backend = "gloo";
+  EXPECT_THAT(message_of<ConfigError>([&] { choose_backend(membership); }),
+              StartsWith("backend gloo: the name of rank 0's host is a loopback address on that "
+                         "host, which has no other address, or several; set MASTER_ADDR to"));
+  membership.peers[1].host = "a";
+  membership.options.backend = "hierarchical";
+  EXPECT_THAT(message_of<ConfigError>([&] { choose_backend(membership); }),
+              HasSubstr("backend hierarchical is for several hosts, all ranks are on one"));
+}
+
+}  // namespace
+}  // namespace lockstep::comm

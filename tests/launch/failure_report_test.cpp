@@ -1,0 +1,145 @@
+// How a rank's failure reaches its launcher, and the words for it.
+#include <lockstep/launch/failure_report.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+
+#include <lockstep/core/error.h>
+#include <lockstep/launch/launcher.h>
+#include <tests/support/messages.h>
+#include <tests/support/scoped_environment.h>
+
+namespace lockstep::launch {
+namespace {
+
+template <class Exception>
+FailureReport report_of(const Exception& error) {
+  return describe_failure(std::make_exception_ptr(error));
+}
+
+TEST(FailureReport, TellsTheKindsOfErrorsApart) {
+  const Clock::time_point before = Clock::now();
+  const FailureReport config = report_of(ConfigError("no such recipe"));
+  EXPECT_EQ(config.exit_code, 2);
+  EXPECT_FALSE(config.communication);
+  EXPECT_EQ(config.text, "no such recipe");
+  EXPECT_GE(config.when, before);
+  EXPECT_LE(config.when, Clock::now());
+  const FailureReport data = report_of(DataError("first\nsecond"));
+  EXPECT_EQ(data.exit_code, 1);
+  EXPECT_FALSE(data.communication);
+  EXPECT_EQ(data.text, "first\nsecond");
+  EXPECT_TRUE(report_of(CommError("lost rank 1")).communication);
+  EXPECT_TRUE(report_of(TimeoutError("late")).communication);
+  // A text for people precedes one that is for programmers.
+  EXPECT_EQ(report_of(std::bad_alloc()).text,
+            std::string("out of memory\n") + std::bad_alloc().what());
+  const FailureReport number = report_of(7);
+  EXPECT_EQ(number.text, "an exception that is not a std::exception");
+  EXPECT_EQ(number.exit_code, 1);
+}
+
+class ReportPipe {
+ public:
+  ReportPipe() { EXPECT_EQ(pipe(ends_), 0); }
+  ~ReportPipe() {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  int reader() const { return ends_[0]; }
+  int writer() const { return ends_[1]; }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+TEST(FailureReport, ArrivesAsItWasSent) {
+  for (const bool communication : {false, true}) {
+    const ReportPipe pipe;
+    FailureReport sent;
+    sent.when = Clock::now();
+    sent.exit_code = 42;
+    sent.communication = communication;
+    sent.text = std::string("a\0b\n", 4);
+    send_report(pipe.writer(), sent);
+    const std::optional<FailureReport> received = receive_report(pipe.reader());
+    ASSERT_TRUE(received.has_value());
+    EXPECT_EQ(received->when, sent.when);
+    EXPECT_EQ(received->exit_code, 42);
+    EXPECT_EQ(received->communication, communication);
+    EXPECT_EQ(received->text, sent.text);
+  }
+}
+
+TEST(FailureReport, IsCutWhereItExceedsAPipe) {
+  const ReportPipe pipe;
+  FailureReport sent;
+  sent.text = std::string(100'000, 'x') + "end";
+  send_report(pipe.writer(), sent);
+  const std::optional<FailureReport> received = receive_report(pipe.reader());
+  ASSERT_TRUE(received.has_value());
+  EXPECT_EQ(received->text, std::string(32 * 1024, 'x'));
+}
+
+TEST(FailureReport, OfARankThatSentNoneOrDiedMeanwhileIsNone) {
+  const ReportPipe silent;
+  EXPECT_FALSE(receive_report(silent.reader()).has_value());
+  const ReportPipe cut;
+  ASSERT_EQ(write(cut.writer(), "12345678", 8), 8);
+  EXPECT_FALSE(receive_report(cut.reader()).has_value());
+}
+
+TEST(FailureOfARank, SaysWhatItsSignalMeans) {
+  const std::pair<int, const char*> cases[] = {
+      {SIGBUS, ": memory or a mapped file vanished; is a file system full?"},
+      {SIGABRT,
+       ": an uncaught exception (its message is above, after what()) or a failed assertion"},
+      {SIGFPE, ": a crash; run that rank under a debugger, or start a single one"},
+      {SIGILL, ": a crash; run that rank under a debugger, or start a single one"},
+      {SIGUSR1, ""}};
+  for (const auto& [number, hint] : cases) {
+    const LaunchResult result = launch_ranks({}, [number = number] {
+      const rlimit no_core{0, 0};
+      setrlimit(RLIMIT_CORE, &no_core);
+      std::signal(number, SIG_DFL);
+      std::raise(number);
+    });
+    EXPECT_EQ(result.message,
+              str("rank 0 was killed by signal ", number, " (", strsignal(number), ")", hint));
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.failed_rank, 0);
+    EXPECT_EQ(result.details, "");
+  }
+}
+
+TEST(LauncherOfSeveralHosts, SaysWhatItsMeetingPointLacks) {
+  testing_support::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_SECRET", std::nullopt);
+  const auto refusal = [](const LaunchOptions& options) {
+    return testing_support::message_of<ConfigError>([&] { launch_ranks(options, [] {}); });
+  };
+  EXPECT_THAT(
+      refusal({.master_port = 29511, .nnodes = 2, .master_addr = "no such host."}),
+      ::testing::AllOf(::testing::StartsWith("launch: cannot resolve the host 'no such host.'"),
+                       ::testing::EndsWith("; give master_addr a name that this host knows, or an "
+                                           "address")));
+  EXPECT_THAT(refusal({.master_port = 29511, .nnodes = 2, .master_addr = "192.0.2.1"}),
+              ::testing::HasSubstr("whoever reaches the meeting point 192.0.2.1:29511 could join "
+                                   "this job; start it on all hosts with the same "
+                                   "LOCKSTEP_SECRET"));
+  EXPECT_EQ(refusal({.master_addr = "192.0.2.1", .ranks_exec = true}),
+            "the ranks cannot meet at 192.0.2.1:0: Cannot assign requested address; give "
+            "master_addr an address of this host");
+}
+
+}  // namespace
+}  // namespace lockstep::launch
