@@ -140,6 +140,43 @@ TEST(Help, ListsTheNamesThatARefusalLists) {
   }
 }
 
+// A list may be given in parts. If only the last part counted, the first one, which is wrong, would
+// pass unnoticed.
+TEST(Lists, HaveAllTheirParts) {
+  struct PartedOption {
+    std::vector<std::string> command;
+    std::string option;
+    std::string right;
+    std::vector<std::string> required{};
+  };
+  const PartedOption options[] = {
+      {{"train"}, "--logger", "csv", {"mnist"}},
+      {{"bench", "comm"}, "--collective", "all_reduce"},
+      {{"bench", "comm"}, "--algorithm", "ring"},
+      {{"bench", "comm"}, "--sizes", "4"},
+      {{"bench", "loader"}, "--loader", "native"},
+      {{"bench", "loader"}, "--threads", "1"},
+      {{"bench", "step"}, "--strategy", "ddp"},
+      {{"bench", "step"}, "--bucket-cap-mb", "1"},
+      {{"bench", "step"}, "--parameter-memory", "auto"},
+      {{"bench", "step"}, "--only", "single", {"--strategy", "all"}},
+      {{"bench", "table"}, "--ranks", "1", {"mnist"}},
+      {{"bench", "table"}, "--strategies", "ddp", {"mnist"}},
+      {{"bench", "table"}, "--loaders", "native", {"mnist"}},
+      {{"bench", "table"}, "--kernels", "fused", {"mnist"}},
+      {{"bench", "table"}, "--batch-per-rank", "64", {"mnist"}},
+      {{"bench", "table"}, "--peer-workers", "1", {"mnist", "--with-peers"}},
+      {{"simulate"}, "--ranks", "2", {"run"}},
+  };
+  for (const PartedOption& each : options) {
+    std::vector<std::string> arguments = each.required;
+    arguments.insert(arguments.end(), {each.option, "?", each.option, each.right});
+    const ProgramResult result = run_command({.command = each.command}, arguments);
+    EXPECT_EQ(result.exit_code, 2) << each.option;
+    EXPECT_THAT(result.err, HasSubstr("'?")) << join(each.command, " ") << ' ' << each.option;
+  }
+}
+
 TEST(Help, FitsATerminalAndGroupsTheOptionsOfTraining) {
   const Names commands[] = {{},
                             {"train"},

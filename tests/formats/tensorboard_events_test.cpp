@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -95,6 +97,65 @@ TEST(TensorBoardFile, WritesARecordForEachCall) {
   ASSERT_EQ(events.size(), 8U);
   EXPECT_NE(events[4].find("PNG bytes"), std::string::npos);
   EXPECT_NE(events[6].find("_hparams_/session_start_info"), std::string::npos);
+}
+
+// The bytes of a double, as a protobuf message has it.
+std::string double_bytes(std::initializer_list<double> values) {
+  std::string bytes;
+  for (const double value : values) {
+    char raw[sizeof(value)];
+    std::memcpy(raw, &value, sizeof(value));
+    bytes.append(raw, sizeof(value));
+  }
+  return bytes;
+}
+
+// The messages of summary.proto, histogram.proto and plugin_data.proto of TensorBoard, field by
+// field.
+TEST(TensorBoardFile, HasTheFieldsOfEachMessage) {
+  const TemporaryDirectory directory;
+  formats::TensorBoardFile file(directory.path(), 1);
+  const LogMoment moment{.step = 1, .time = 2};
+  file.add_histogram(moment, "weights",
+                     {.edges = {-1, 0.5, 2}, .counts = {3, 4}, .sum = 5, .sum_of_squares = 6});
+  file.add_histogram(moment, "none", {});
+  file.add_image(moment, "digits", "PNG bytes", 4, 2);
+  file.add_text(moment, "note", "words");
+  const std::vector<HyperParameter> parameters{
+      {"lr", 0.25}, {"fused", true}, {"net", std::string("small")}, {"batch", std::int64_t{64}}};
+  file.begin_session(2, "run", parameters);
+  file.end_session(3, true);
+  file.end_session(4, false);
+  const std::vector<std::string> events = events_in(read_text(file.path()));
+  ASSERT_EQ(events.size(), 8U);
+  const auto expect_part = [&](std::size_t event, const std::string& part) {
+    EXPECT_NE(events[event].find(part), std::string::npos) << event;
+  };
+  expect_part(1, "\x09" + double_bytes({-1}) + "\x11" + double_bytes({2}) + "\x19" +
+                     double_bytes({7}) + "\x21" + double_bytes({5}) + "\x29" + double_bytes({6}) +
+                     "\x32\x18" + double_bytes({-1, 0.5, 2}) + "\x3a\x18" +
+                     double_bytes({0, 3, 4}));
+  expect_part(2, "\x32\x08" + double_bytes({0}) + "\x3a\x08" + double_bytes({0}));
+  expect_part(3,
+              "\x0a\x06"
+              "digits\x22\x11\x08\x02\x10\x04\x18\x03\x22\x09"
+              "PNG bytes");
+  expect_part(4,
+              "\x08\x07\x12\x04\x12\x02\x08\x01\x42\x05"
+              "words");
+  expect_part(4, "\x0a\x04text");
+  expect_part(5, "\x0a\x02lr\x12\x09\x11" + double_bytes({0.25}));
+  expect_part(5,
+              "\x0a\x05"
+              "fused\x12\x02\x20\x01");
+  expect_part(5, "\x0a\x03net\x12\x07\x1a\x05small");
+  expect_part(5,
+              "\x0a\x05"
+              "batch\x12\x09\x11" +
+                  double_bytes({64}));
+  expect_part(5, "\x22\x03run\x29" + double_bytes({2}));
+  expect_part(6, "\x22\x0b\x08\x01\x11" + double_bytes({3}));
+  expect_part(7, "\x22\x0b\x08\x02\x11" + double_bytes({4}));
 }
 
 // A single such name would stop TensorBoard from reading the rest of the file.

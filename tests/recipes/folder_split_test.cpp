@@ -12,6 +12,8 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/datasets/random_split.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/support/colour_folder.h>
 #include <tests/support/messages.h>
@@ -119,6 +121,60 @@ TEST_F(FolderSplit, BySeedIsInProportionToTheClasses) {
   EXPECT_EQ(messages_[0],
             "split by seed 0: 3 images to train on, 51 to validate on; not by class: fewer images "
             "to train on than classes");
+}
+
+// Seven classes of one image each have none to validate on. Classes with equal remainders get the
+// image in the order of their names.
+TEST_F(FolderSplit, NamesAFewClassesWithoutValidation) {
+  for (int i = 0; i < 10; ++i) directory_.write(lockstep::str("photos/a/", i, ".png"), "");
+  for (const char* name : {"b", "c", "d", "e", "f", "g", "h"}) {
+    directory_.write(lockstep::str("photos/", name, "/0.png"), "");
+  }
+  EXPECT_EQ(load("classify", {.validation_fraction = 0.1}).load_test().size(), 2);
+  EXPECT_EQ(messages_.at(1),
+            "no image to validate on is of 'b', 'c', 'd', 'e', 'f' and 2 other classes: too few "
+            "images; give a larger validation fraction, or folders train and val");
+  std::filesystem::remove_all(directory_ / "photos");
+  for (int i = 0; i < 12; ++i) {
+    directory_.write(lockstep::str("photos/", i % 3, '/', i, ".png"), "");
+  }
+  messages_.clear();
+  const recipes::RecipeData even = load("classify", {.validation_fraction = 5.0 / 12});
+  EXPECT_THAT(images_by_class(even.load_test()), ElementsAre(2, 2, 1));
+  EXPECT_THAT(messages_, ::testing::SizeIs(1)) << "each class has one";
+}
+
+// As earlier versions split it, so that their runs can be resumed.
+TEST_F(FolderSplit, OfOneClassIsThatOfRandomSplit) {
+  write_colours(directory_, "photos", 10, 1);
+  const recipes::RecipeData data =
+      load("autoencoder", {.seed = 5, .validation_fraction = 0.3, .cache_bytes = 0});
+  const std::vector<ImageDataset> parts = random_split(load_image_folder(directory_ / "photos"),
+                                                       std::vector<std::int64_t>{7, 3}, /*seed=*/5);
+  EXPECT_EQ(reds_of(data.train), reds_of(parts[0]));
+  EXPECT_EQ(reds_of(data.load_test()), reds_of(parts[1]));
+}
+
+// Photographs are turned in both parts, however the folder is split, and the description tells a
+// resumed run.
+TEST_F(FolderSplit, TurnsPhotographsOnlyWhenItIsTold) {
+  write_colours(directory_, "whole", 10, 2);
+  write_colours(directory_, "parts/train", 6, 2);
+  write_colours(directory_, "parts/val", 4, 2, /*first=*/10);
+  for (const std::string folder : {"whole", "parts"}) {
+    for (const bool turned : {false, true}) {
+      const recipes::RecipeData data =
+          load("classify", {.directory = (directory_ / folder).string(), .exif_transpose = turned});
+      EXPECT_EQ(data.description, folder + (turned ? ", turned by EXIF" : ""));
+      EXPECT_EQ(data.train.is_file(0), !turned) << folder;
+      EXPECT_EQ(data.load_test().is_file(0), !turned) << folder;
+    }
+  }
+  const recipes::RecipeData split =
+      recipes::find_recipe("resnet50-split")
+          .load_data({.directory = (directory_ / "parts").string(), .exif_transpose = true});
+  EXPECT_EQ(split.description, "parts, turned by EXIF");
+  EXPECT_FALSE(split.train.is_file(0) || split.load_test().is_file(0));
 }
 
 TEST_F(FolderSplit, TakesTheShareThatItIsTold) {

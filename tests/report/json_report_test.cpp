@@ -139,6 +139,44 @@ TEST(ToJson, TakesPathsAndClassesThatAreNoText) {
   EXPECT_EQ(json["test"]["confusion"]["labels"], nlohmann::json({"caf\\xe9", "caf\\xe8"}));
 }
 
+// Each figure has a value of its own, so that none can take the place of another.
+TEST(ToJson, HasEachFigureInItsPlace) {
+  RunReport report = sample_report(1);
+  report.already_complete = true;
+  report.info.learning_rate = 0.5;
+  report.info.resumed_from = "run/checkpoints/step-00000008";
+  report.info.setup = {.group = 0.125, .loader = 0.25, .model = 0.375, .synchronization = 0.75};
+  report.profile = {{.name = "forward", .calls = 6, .seconds = 1.5},
+                    {.name = "other", .calls = 1, .seconds = 2.5}};
+  EpochReport& epoch = report.epochs[0];
+  epoch.phases.stage_waits = 0.0625;
+  epoch.first_batch_seconds = 0.03125;
+  epoch.processor_seconds = 11;
+  epoch.processor_wait_seconds = 12;
+  epoch.busy_processors = 0.8125;
+  epoch.gpu = GpuUsage{.utilisation = 0.5,
+                       .memory_utilisation = 0.25,
+                       .memory_bytes = 8'000'000,
+                       .power_watts = 310};
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["already_complete"], true);
+  EXPECT_EQ(json["learning_rate"], 0.5);
+  EXPECT_EQ(json["resumed_from"], "run/checkpoints/step-00000008");
+  EXPECT_EQ(json["setup_seconds"], nlohmann::json::parse(R"({"group": 0.125, "loader": 0.25,
+      "model": 0.375, "synchronization": 0.75})"));
+  EXPECT_EQ(json["profile"], nlohmann::json::parse(R"([
+      {"action": "forward", "calls": 6, "seconds": 1.5},
+      {"action": "other", "calls": 1, "seconds": 2.5}])"));
+  const auto& first = json["epochs"][0];
+  EXPECT_EQ(first["phases"]["stage_waits"], 0.0625);
+  EXPECT_EQ(first["first_batch_seconds"], 0.03125);
+  EXPECT_EQ(first["processor_seconds"], 11.0);
+  EXPECT_EQ(first["processor_wait_seconds"], 12.0);
+  EXPECT_EQ(first["busy_processors"], 0.8125);
+  EXPECT_EQ(first["gpu"], nlohmann::json::parse(R"({"utilisation": 0.5,
+      "memory_utilisation": 0.25, "memory_bytes": 8000000, "power_watts": 310.0})"));
+}
+
 TEST(ToJson, SaysHowManyBatchesAStepHas) {
   RunReport report = sample_report(1);
   EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("accumulate_grad_batches"));
@@ -171,6 +209,9 @@ TEST(ToJson, SaysWhatPipelineThereIs) {
   report.info.recompute = true;
   const auto json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["stages"], 2);
+  EXPECT_FALSE(json.contains("workers")) << "not known";
+  report.info.workers = 4;
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["workers"], 4);
   EXPECT_EQ(json["cuts"], nlohmann::json::array({"layer2"}));
   EXPECT_EQ(json["whole_backward"], nlohmann::json::array({0, 1}));
   EXPECT_EQ(json["micro_batches"], 8);

@@ -132,6 +132,23 @@ TEST(StackedBarCharts, HaveAPartForEachValue) {
   EXPECT_EQ(svg_of(html::StackedBars{}, html::kWide), "");
 }
 
+// A part begins where the one before it ends. The longest bar takes all the room.
+TEST(StackedBarCharts, PutPartsBehindEachOther) {
+  const html::StackedBars chart{
+      .unit = "ms",
+      .parts = {"data", "forward", "backward"},
+      .bars = {{.name = "long", .parts = {3, 0, 1}}, {.name = "short", .parts = {1, 1, 0}}},
+      .colors = {5, 0, 2}};
+  const std::string picture = svg_of(chart, html::kWide);
+  // 720 pixels without 150 for the names and 76 for the sums: 123.5 a millisecond.
+  for (const char* part : {"class=\"f5\" x=\"150\" y=\"8\" width=\"370.5\"",
+                           "class=\"f2\" x=\"520.5\" y=\"8\" width=\"123.5\"",
+                           "class=\"f5\" x=\"150\" y=\"33\" width=\"123.5\"",
+                           "class=\"f0\" x=\"273.5\" y=\"33\" width=\"123.5\""}) {
+    EXPECT_THAT(picture, HasSubstr(part));
+  }
+}
+
 html::TracedRun one_step() {
   html::TracedRun run{.ranks = 2};
   for (int rank = 0; rank < 2; ++rank) {
@@ -165,6 +182,12 @@ TEST(StepTimelines, HaveARowForEachTrack) {
     EXPECT_THAT(svg_of(html::StepTimeline{.run = run, .step = run.steps[0], .ranks = 1}, width),
                 Not(HasSubstr("rank 1")));
   }
+  // 720 pixels without 130 for the names and 40 behind them: 0.55 a microsecond.
+  const std::string picture =
+      svg_of(html::StepTimeline{.run = run, .step = run.steps[0]}, html::kWide);
+  EXPECT_THAT(picture, HasSubstr("x=\"460\" y=\"92\" width=\"110\""));
+  EXPECT_EQ(count_of(picture, "x=\"130\" y=\"32\" width=\"330\""), 1U);
+  EXPECT_EQ(count_of(picture, "x=\"130\" y=\"72\" width=\"330\""), 1U);
   const html::TracedStep nothing{.name = "step 2", .ranks = {{0, {.begin = 5, .end = 5}}}};
   EXPECT_EQ(svg_of(html::StepTimeline{.run = run, .step = nothing}, html::kWide), "");
 }
@@ -178,6 +201,59 @@ TEST(WaitMatrices, HaveARowForEachRank) {
   EXPECT_THAT(html::wait_matrix(many, {}),
               HasSubstr(">rank 1</td><td class=\"t\">rank 0</td><td>0.2000</td>"));
   EXPECT_EQ(html::wait_matrix(html::TracedRun{.ranks = 1}, {}), "");
+}
+
+// Rank 1 waits twice for rank 0, and rank 0 once for rank 2.
+TEST(WaitMatrices, HaveTheWaiterInTheRowAndTheMeanOfTheSteps) {
+  html::TracedRun run{.ranks = 3};
+  const auto wait = [&](int rank, int late, double begin, double time) {
+    run.spans.push_back({.rank = rank,
+                         .name = str("reduction: waits for rank ", late),
+                         .category = "arrival",
+                         .track = "bucket 0",
+                         .begin = begin,
+                         .end = begin + time});
+  };
+  wait(1, 0, 10, 200);
+  wait(0, 2, 20, 100);
+  wait(1, 0, 1010, 400);
+  for (const double begin : {0.0, 1000.0}) {
+    html::TracedStep step{.name = str("step ", begin)};
+    for (int rank = 0; rank < 3; ++rank) step.ranks[rank] = {begin, begin + 1000};
+    run.steps.push_back(step);
+  }
+  const std::string text = html::wait_matrix(run, {});
+  for (const char* part :
+       {"<th scope=\"row\">rank 0</th><td></td><td>0</td><td "
+        "style=\"background:rgba(207,34,46,0.09)\">0.050</td></tr>",
+        "<th scope=\"row\">rank 1</th><td style=\"background:rgba(207,34,46,0.55)\">0.300</td>"
+        "<td></td><td>0</td></tr>",
+        "<th scope=\"row\">rank 2</th><td>0</td><td>0</td><td></td></tr>",
+        ">rank 1</td><td class=\"t\">rank 0</td><td>0.3000</td>", "The mean of 2 steps."}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+// The best of several runs counts, whatever their order, and a strategy's own rate of one rank.
+TEST(Scaling, TakesTheBestRateOfEachNumberOfRanks) {
+  const auto rate = [](const char* strategy, int ranks, double speed) {
+    return html::RankRate{
+        .strategy = strategy, .work = "w", .ranks = ranks, .images_per_second = speed};
+  };
+  const std::vector<html::ScalingCurve> curves = html::scaling_curves(
+      {rate("single", 1, 100), rate("ddp", 1, 80), rate("ddp", 1, 90), rate("ddp", 2, 180),
+       rate("ddp", 2, 150), rate("ddp", 4, 0), rate("zero1", 2, 100), rate("zero1", 4, 150)});
+  ASSERT_EQ(curves.size(), 2U);
+  ASSERT_EQ(curves[0].rates.size(), 2U);
+  EXPECT_EQ(curves[0].rates[0].images_per_second, 90);
+  EXPECT_DOUBLE_EQ(curves[0].speedup(1), 2);
+  EXPECT_EQ(curves[1].name, "zero1: w");
+  EXPECT_EQ(curves[1].rates.front().strategy, "single") << "it has no rate of one rank";
+  const std::vector<html::ScalingCurve> alone =
+      html::scaling_curves({rate("zero1", 2, 100), rate("zero1", 4, 150)});
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_DOUBLE_EQ(alone[0].speedup(0), 2) << "as if two ranks were twice as fast as one";
+  EXPECT_DOUBLE_EQ(alone[0].speedup(1), 3);
 }
 
 TEST(Scaling, ComparesEachStrategyWithItsFewestRanks) {

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/trace/chrome_trace.h>
@@ -144,6 +145,8 @@ TEST_F(ReportPage, ComparesTheSpeedOfEqualWorkOnly) {
   EXPECT_FALSE(has_curve({.precision = "bf16"}));
   EXPECT_FALSE(has_curve({.recipe = "cifar10"}));
   EXPECT_FALSE(has_curve({.settings = R"(, "accumulate_grad_batches": 2)"}));
+  EXPECT_FALSE(has_curve({.settings = R"(, "threads_per_rank": 2)"}));
+  EXPECT_FALSE(has_curve({.settings = R"(, "loader": "dali")"}));
   EXPECT_FALSE(has_curve({.settings = R"(, "recipe_options": {"model": "resnet50"})"}));
 }
 
@@ -166,6 +169,18 @@ TEST_F(ReportPage, CountsTheWorkersOfAPipelineInOneProcess) {
                        .settings = R"(, "stages": 2, "workers": 2)",
                        .images_per_second = 1600});
   EXPECT_THAT(page({"one", "threads"}), HasSubstr("batch 64 a rank, ranks 2: 1.6"));
+}
+
+TEST_F(ReportPage, CountsRanksAndReplicas) {
+  const auto ranks_of = [&](int processes, const char* settings) {
+    write_sample_record(folder_, "run", {.ranks = processes, .settings = settings});
+    return html::read_run_data(folder_ / "run").ranks;
+  };
+  EXPECT_EQ(ranks_of(3, ""), 3);
+  EXPECT_EQ(ranks_of(1, R"(, "devices": 2)"), 2);
+  EXPECT_EQ(ranks_of(1, R"(, "stages": 4, "workers": 4)"), 4);
+  EXPECT_EQ(ranks_of(1, R"(, "stages": 1, "workers": 1)"), 1);
+  EXPECT_EQ(ranks_of(4, R"(, "stages": 2, "workers": 2)"), 4) << "two pipelines of two ranks";
 }
 
 TEST_F(ReportPage, TellsTheWaitForTheFirstBatchFromThatForOthers) {
@@ -210,6 +225,28 @@ TEST_F(ReportPage, TakesRowsOfBenchTable) {
   EXPECT_THROW(page({"rows.json"}), DataError);
   folder_.write("rows.json", "[]");
   EXPECT_THROW(page({"rows.json"}), ConfigError);
+}
+
+TEST_F(ReportPage, ComparesRowsOfEqualWorkOnly) {
+  write_sample_record(folder_, "run", {.ranks = 1, .images_per_second = 100});
+  const auto has_curve = [&](const nlohmann::json& changes) {
+    nlohmann::json row = nlohmann::json::parse(
+        R"({"recipe": "mnist", "strategy": "ddp", "loader": "native", "threads_per_rank": 1,
+            "fused_kernels": true, "peer": null, "ranks": 2, "images_per_second": 153,
+            "device": "cpu", "precision": "32", "batch_per_rank": 64})");
+    row.update(changes);
+    folder_.write("rows.json", nlohmann::json::array({row}).dump());
+    return page({"run", "rows.json"}).find("id=\"scaling\"") != std::string::npos;
+  };
+  EXPECT_TRUE(has_curve(nlohmann::json::object()));
+  EXPECT_TRUE(has_curve({{"batch_per_rank", 32}})) << "the same batch over all ranks";
+  EXPECT_FALSE(has_curve({{"batch_per_rank", 16}}));
+  EXPECT_FALSE(has_curve({{"threads_per_rank", 2}}));
+  EXPECT_FALSE(has_curve({{"fused_kernels", false}}));
+  EXPECT_FALSE(has_curve({{"peer", "PyTorch"}}));
+  EXPECT_FALSE(has_curve({{"loader", "dali"}}));
+  EXPECT_FALSE(has_curve({{"device", "cuda"}}));
+  EXPECT_FALSE(has_curve({{"recipe", "cifar10"}}));
 }
 
 TEST_F(ReportPage, ShowsARunThatFailedAndOneThatHasJustBegun) {

@@ -48,6 +48,15 @@ TEST_F(RunRecordTest, IsThereFromTheBeginningOn) {
   EXPECT_FALSE(now.contains("error"));
 }
 
+// The advice about a run divides its host's processors among these ranks.
+TEST_F(RunRecordTest, KnowsItsShareOfTheHost) {
+  RunRecord run(folder_.path(), {.local_ranks = 3, .processors = 7}, false);
+  run.on_run_begin(sample_info());
+  EXPECT_EQ(written()["local_ranks"], 3);
+  EXPECT_EQ(written()["usable_processors"], 7);
+  EXPECT_FALSE(written()["host"].get<std::string>().empty());
+}
+
 // Otherwise, later readers would take the old trace for this run's.
 TEST_F(RunRecordTest, RemovesTheTraceOfAnEarlierRun) {
   folder_.write("trace.json", "{}");

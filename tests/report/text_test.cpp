@@ -105,6 +105,18 @@ TEST(Text, SaysWhereAPipelineIsCut) {
               testing::EndsWith("; stages 0, 1 compute their backward as a whole\n"));
 }
 
+TEST(Text, SaysWhereARunGoesOn) {
+  RunInfo info = sample_info();
+  info.resumed_from = "run/checkpoints/step-00000938";
+  info.first_epoch = 3;
+  EXPECT_EQ(run_heading(info),
+            run_line(info) + "\nresumes from run/checkpoints/step-00000938 at epoch 3\n");
+  info.first_step = 8;
+  EXPECT_EQ(run_heading(info), run_line(info) +
+                                   "\nresumes from run/checkpoints/step-00000938 in epoch 3, after "
+                                   "step 8 of 469\n");
+}
+
 TEST(Text, DescribesWhateverAnEvaluationHas) {
   Evaluation all = testing_support::sample_evaluation();
   all.values.push_back({.name = "psnr", .value = 31.25});

@@ -186,6 +186,56 @@ TEST_F(TracedSteps, SayHowLongTheirPhasesTake) {
                           Pair("optimizer", 100), Pair("exposed communication", 400)));
 }
 
+// What hides communication is the backward of the same step, and phases end with their step.
+TEST(TracedStepsByHand, TakeTheMeanOfTheirPhases) {
+  const auto phase = [](const char* name, double begin, double end) {
+    return html::TracedSpan{
+        .name = name, .category = "phase", .track = "training", .begin = begin, .end = end};
+  };
+  html::TracedRun run{.ranks = 2};
+  run.spans = {phase("forward", 0, 20),
+               phase("exposed communication", 10, 90),
+               phase("backward", 20, 60),
+               phase("works", 30, 40),
+               phase("backward", 100, 200),
+               phase("forward", 110, 120),
+               phase("exposed communication", 150, 180),
+               phase("optimizer", 190, 320)};
+  for (const std::size_t exposed : {1U, 6U}) run.spans[exposed].category = "communication";
+  run.spans[3].track = "worker 0";
+  run.spans[5].rank = 1;
+  run.steps = {{.name = "step 1", .ranks = {{0, {0, 100}}, {1, {0, 100}}}},
+               {.name = "step 2", .ranks = {{0, {100, 300}}, {1, {100, 300}}}}};
+  EXPECT_THAT(html::mean_phases(run, 0),
+              ElementsAre(Pair("forward", 10), Pair("backward", (40 + 100 - 40 - 30) / 2),
+                          Pair("optimizer", 55), Pair("exposed communication", 55)));
+  EXPECT_THAT(html::mean_phases(run, 1), ElementsAre(Pair("forward", 5)));
+}
+
+// A wait belongs to the step in which it begins; the end of a step is outside of it.
+TEST(TracedStepsByHand, CountTheWaitsThatBeginInThem) {
+  html::TracedRun run{.ranks = 2};
+  run.steps = {{.name = "step 1", .ranks = {{0, {0, 100}}, {1, {0, 90}}}},
+               {.name = "step 2", .ranks = {{0, {200, 300}}, {1, {200, 290}}}}};
+  const auto wait = [&](int rank, double begin, double time, const char* category = "arrival") {
+    run.spans.push_back({.rank = rank,
+                         .name = str("reduction: waits for rank ", 1 - rank),
+                         .category = category,
+                         .begin = begin,
+                         .end = begin + time});
+  };
+  wait(0, 0, 1);
+  wait(1, 89, 2000);
+  wait(1, 90, 4000);
+  wait(0, 99, 20);
+  wait(0, 100, 400);
+  wait(0, 150, 8000);
+  wait(0, 200, 300);
+  wait(0, 250, 50000, "communication");
+  wait(0, 301, 600000);
+  EXPECT_THAT(html::waits_of(run), ElementsAre(Pair(Pair(0, 1), 321), Pair(Pair(1, 0), 2000)));
+}
+
 TEST_F(TracedSteps, AreThoseOfAllRanks) {
   std::vector<RankTrace> ranks = two_ranks();
   ranks[0].spans.push_back(span("step 2", "step", "training", 1200, 1300));

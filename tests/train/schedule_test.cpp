@@ -82,6 +82,46 @@ TEST(Schedule, CyclesAfterTheWarmUp) {
   }
 }
 
+// Epochs count from the beginning of the run, in which the warm-up only hides the first falls.
+TEST(Schedule, FallsAtTheSameEpochsAfterAWarmUp) {
+  const ScheduleOptions step{
+      .kind = ScheduleKind::kStep, .warmup_epochs = 2, .step_epochs = 3, .gamma = 0.1};
+  const ScheduleOptions often{
+      .kind = ScheduleKind::kStep, .warmup_epochs = 2, .step_epochs = 0.5, .gamma = 0.5};
+  const ScheduleOptions multi_step{.kind = ScheduleKind::kMultiStep,
+                                   .warmup_epochs = 2,
+                                   .gamma = 0.1,
+                                   .milestones = {1, 2.5, 4}};
+  for (const ScheduleOptions& each : {step, often, multi_step}) {
+    EXPECT_NEAR(learning_rate_factor(each, 0, 10, 100), 0.05, 1e-12);
+    EXPECT_NEAR(learning_rate_factor(each, 19, 10, 100), 1, 1e-12);
+  }
+  const std::pair<std::int64_t, double> of_step[] = {{20, 1}, {29, 1}, {30, 0.1}, {60, 0.01}};
+  for (const auto& [at, factor] : of_step) {
+    EXPECT_NEAR(learning_rate_factor(step, at, 10, 100), factor, 1e-12) << at;
+  }
+  EXPECT_NEAR(learning_rate_factor(often, 20, 10, 100), 1 / 16.0, 1e-12) << "four half epochs";
+  EXPECT_NEAR(learning_rate_factor(often, 24, 10, 100), 1 / 16.0, 1e-12);
+  EXPECT_NEAR(learning_rate_factor(often, 25, 10, 100), 1 / 32.0, 1e-12);
+  const std::pair<std::int64_t, double> of_multi_step[] = {{20, 0.1},  {24, 0.1},   {25, 0.01},
+                                                           {39, 0.01}, {40, 0.001}, {99, 0.001}};
+  for (const auto& [at, factor] : of_multi_step) {
+    EXPECT_NEAR(learning_rate_factor(multi_step, at, 10, 100), factor, 1e-12) << at;
+  }
+}
+
+TEST(Schedule, RoundsTheWarmUpToSteps) {
+  EXPECT_NEAR(learning_rate_factor({.warmup_epochs = 0.25}, 0, 10, 100), 1 / 3.0, 1e-12);
+  EXPECT_NEAR(learning_rate_factor({.warmup_epochs = 0.24}, 0, 10, 100), 1 / 2.0, 1e-12);
+  const ScheduleOptions cosine{.kind = ScheduleKind::kCosine, .warmup_epochs = 2};
+  EXPECT_EQ(learning_rate_factor(cosine, 19, 10, 20), 1);
+  EXPECT_EQ(learning_rate_factor(cosine, 20, 10, 20), 1) << "no step is left for the cosine";
+  EXPECT_NEAR(learning_rate_factor(cosine, 21, 10, 20), 0, 1e-12);
+  const ScheduleOptions plateau{.kind = ScheduleKind::kPlateau, .warmup_epochs = 1};
+  EXPECT_NEAR(learning_rate_factor(plateau, 4, 10, 100), 0.5, 1e-12);
+  EXPECT_EQ(learning_rate_factor(plateau, 10, 10, 100), 1);
+}
+
 TEST(Schedule, MovesTheMomentumOnlyInACycle) {
   EXPECT_FALSE(scheduled_momentum({}, 0, 10, 100));
   EXPECT_FALSE(scheduled_momentum({.kind = ScheduleKind::kOneCycle}, 0, 10, 100));
@@ -131,6 +171,17 @@ TEST(Schedule, IsDescribedByWhatItDependsOn) {
        "one-cycle over 7 epochs, rising for 0.3 of them, divided by 25 and 10000, momentum from "
        "0.95 "
        "to 0.85 and back"},
+      {{.kind = ScheduleKind::kCosine, .final_fraction = 0.25}, "cosine to 0.25 over 7 epochs"},
+      {{.kind = ScheduleKind::kPlateau,
+        .warmup_epochs = 1,
+        .plateau = {.monitor = "accuracy",
+                    .mode = MetricGoal::kMax,
+                    .factor = 0.5,
+                    .patience = 2,
+                    .threshold = 0.01,
+                    .threshold_mode = ThresholdMode::kAbsolute}},
+       "times 0.5 when accuracy does not rise by 0.01 in more than 2 evaluations after 1 of "
+       "warm-up"},
       {{.kind = ScheduleKind::kPlateau, .plateau = {.cooldown = 2, .min_lr = 0.001}},
        "times 0.1 when loss does not fall by 0.0001 of itself in more than 10 evaluations, "
        "cooldown "

@@ -12,6 +12,8 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/options.h>
+#include <lockstep/parallel/pipeline/pipeline_options.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
@@ -190,6 +192,191 @@ TEST(TrainSettings, GiveTheTrainerItsLimits) {
   for (const char* text : {"", "0", "1:", "1:2:3:4:5", "-1", "1.5"}) {
     EXPECT_THROW(parse_max_time(text), ConfigError) << text;
   }
+}
+
+// Every option has a value of its own, so that none can take the place of another.
+TEST(TrainSettings, GiveTheTrainerEachLimitOfItsOwn) {
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.max_epochs = 21;
+  arguments.accumulate_grad_batches = 22;
+  arguments.seed = 23;
+  arguments.limits = {.min_epochs = 3,
+                      .max_steps = 4,
+                      .limit_train_batches = 5,
+                      .overfit_batches = 6,
+                      .limit_val_batches = 7,
+                      .check_val_every_n_epoch = 8,
+                      .val_check_interval = 9,
+                      .num_sanity_val_steps = 10,
+                      .log_every_n_steps = 11,
+                      .ema_decay = 0.25,
+                      .gradient_clip_norm = 0.5,
+                      .gradient_clip_val = 0.75,
+                      .gradient_clip_algorithm = "value",
+                      .on_nan = "stop",
+                      .deterministic = true};
+  const TrainSettings settings = resolve(arguments);
+  const TrainerOptions& trainer = settings.trainer;
+  EXPECT_EQ(settings.seed, 23U);
+  EXPECT_EQ(trainer.max_epochs, 21);
+  EXPECT_EQ(trainer.accumulate_grad_batches, 22);
+  EXPECT_EQ(trainer.min_epochs, 3);
+  EXPECT_EQ(trainer.max_steps, 4);
+  EXPECT_EQ(trainer.limit_train_batches, 5);
+  EXPECT_EQ(trainer.overfit_batches, 6);
+  EXPECT_EQ(trainer.limit_val_batches, 7);
+  EXPECT_EQ(trainer.check_val_every_n_epoch, 8);
+  EXPECT_EQ(trainer.val_check_interval, 9);
+  EXPECT_EQ(trainer.num_sanity_val_steps, 10);
+  EXPECT_EQ(trainer.log_every_n_steps, 11);
+  EXPECT_EQ(trainer.ema_decay, 0.25);
+  EXPECT_EQ(trainer.gradient_clip_norm, 0.5);
+  EXPECT_EQ(trainer.gradient_clip_value, 0.75);
+  EXPECT_EQ(trainer.on_nan, OnNan::kStop);
+  EXPECT_TRUE(trainer.deterministic);
+  EXPECT_FALSE(trainer.detect_anomaly);
+  arguments.limits = {.detect_anomaly = true};
+  const TrainerOptions other = resolve(arguments).trainer;
+  EXPECT_TRUE(other.detect_anomaly);
+  EXPECT_FALSE(other.deterministic);
+  EXPECT_EQ(other.on_nan, OnNan::kWarn);
+  EXPECT_FALSE(other.max_steps || other.limit_train_batches || other.limit_val_batches);
+  EXPECT_FALSE(other.val_check_interval || other.ema_decay || other.max_time_seconds);
+  EXPECT_FALSE(other.gradient_clip_norm || other.gradient_clip_value || other.early_stopping);
+}
+
+// Only what is given replaces the recipe's numbers; another optimizer begins with PyTorch's.
+TEST(TrainSettings, GiveTheTrainerItsOptimizer) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  const auto given = [&](const OptimizerArguments& optimizer) {
+    arguments.optimizer = optimizer;
+    return to_settings(resolve(arguments).trainer.optimizer);
+  };
+  const SgdOptions usual{.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4};
+  EXPECT_EQ(given({}), to_settings(usual));
+  EXPECT_EQ(given({.name = "sgd", .lr = 0.3}),
+            to_settings(SgdOptions{.lr = 0.3, .momentum = 0.9, .weight_decay = 5e-4}));
+  EXPECT_EQ(
+      given({.weight_decay = 0.01, .momentum = 0.8, .nesterov = true}),
+      to_settings(SgdOptions{.lr = 0.1, .momentum = 0.8, .weight_decay = 0.01, .nesterov = true}));
+  EXPECT_EQ(given({.name = "adam"}), to_settings(AdamOptions{}));
+  EXPECT_EQ(given({.name = "adamw"}), to_settings(AdamWOptions{}));
+  EXPECT_EQ(given({.name = "adamw",
+                   .lr = 0.2,
+                   .weight_decay = 0.05,
+                   .betas = {0.7, 0.8},
+                   .eps = 1e-3,
+                   .amsgrad = true}),
+            to_settings(AdamWOptions{.lr = 0.2,
+                                     .beta1 = 0.7,
+                                     .beta2 = 0.8,
+                                     .eps = 1e-3,
+                                     .weight_decay = 0.05,
+                                     .amsgrad = true}));
+}
+
+TEST(TrainSettings, GiveTheTrainerEachNumberOfItsSchedule) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  EXPECT_EQ(resolve(arguments).trainer.schedule.kind, ScheduleKind::kCosine) << "the recipe's";
+  EXPECT_EQ(resolve(arguments).trainer.schedule.warmup_epochs, 1);
+  arguments.schedule = {.schedules = {"step", "one-cycle", "1f1b", "one-cycle"},
+                        .pct_start = 0.25,
+                        .div_factor = 11,
+                        .final_div_factor = 12,
+                        .cycle_momentum = true,
+                        .base_momentum = 0.7,
+                        .max_momentum = 0.75,
+                        .warmup_epochs = 0.5};
+  arguments.strategy = "pipeline";
+  const ScheduleOptions cycle = resolve(arguments).trainer.schedule;
+  EXPECT_EQ(cycle.kind, ScheduleKind::kOneCycle);
+  EXPECT_EQ(cycle.pct_start, 0.25);
+  EXPECT_EQ(cycle.div_factor, 11);
+  EXPECT_EQ(cycle.final_div_factor, 12);
+  EXPECT_EQ(cycle.base_momentum, 0.7);
+  EXPECT_EQ(cycle.max_momentum, 0.75);
+  EXPECT_EQ(cycle.warmup_epochs, 0.5);
+  arguments.schedule = {.schedules = {"gpipe", "step"}, .step_epochs = 2.5, .gamma = 0.3};
+  const TrainSettings settings = resolve(arguments);
+  EXPECT_EQ(settings.trainer.schedule.kind, ScheduleKind::kStep);
+  EXPECT_EQ(settings.trainer.schedule.step_epochs, 2.5);
+  EXPECT_EQ(settings.trainer.schedule.gamma, 0.3);
+  EXPECT_EQ(settings.strategy_options.schedule, schedule_named("gpipe"));
+}
+
+TEST(TrainSettings, GiveTheTrainerItsCheckpoints) {
+  const testing_support::TemporaryDirectory directory;
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.out = (directory / "run").string();
+  const CheckpointOptions usual = resolve(arguments).trainer.checkpoints;
+  EXPECT_EQ(usual.directory, directory / "run/checkpoints");
+  EXPECT_EQ(usual.link, directory / "run/checkpoint.safetensors");
+  EXPECT_EQ(usual.keep_last, 2);
+  EXPECT_EQ(usual.save_top_k, 0);
+  EXPECT_EQ(usual.every_n_train_steps, 0);
+  EXPECT_FALSE(usual.background);
+  arguments.checkpoints = {.every_n_train_steps = 3,
+                           .keep_checkpoints = 4,
+                           .save_top_k = "accuracy:5:max",
+                           .in_background = true};
+  const CheckpointOptions given = resolve(arguments).trainer.checkpoints;
+  EXPECT_EQ(given.every_n_train_steps, 3);
+  EXPECT_EQ(given.keep_last, 4);
+  EXPECT_EQ(given.save_top_k, 5);
+  EXPECT_EQ(given.monitor, "accuracy");
+  EXPECT_EQ(given.mode, MetricGoal::kMax);
+  EXPECT_TRUE(given.background);
+}
+
+// The loader's threads of all ranks together are rounded up to the same number for each.
+TEST(TrainSettings, DivideTheBatchAndTheLoaderThreads) {
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.nproc_per_node = 2;
+  const TrainSettings usual = resolve(arguments);
+  EXPECT_EQ(usual.strategy, "ddp");
+  EXPECT_EQ(usual.global_batch, 128);
+  EXPECT_EQ(usual.batch_per_rank, 64);
+  EXPECT_EQ(usual.workers_per_rank, 1);
+  EXPECT_EQ(usual.data_shares, 2);
+  arguments.workers = 3;
+  arguments.batch_size = 10;
+  arguments.threads = 5;
+  EXPECT_EQ(resolve(arguments).workers_per_rank, 2);
+  EXPECT_EQ(resolve(arguments).batch_per_rank, 5);
+  EXPECT_EQ(resolve(arguments).threads, 5);
+  arguments.workers = 0;
+  EXPECT_EQ(resolve(arguments).workers_per_rank, 0);
+  arguments.strategy = "hybrid";
+  arguments.nproc_per_node = 4;
+  arguments.micro_batches = 5;
+  EXPECT_EQ(resolve(arguments).data_shares, 2) << "pipelines";
+  EXPECT_EQ(resolve(arguments).batch_per_rank, 5);
+}
+
+TEST(TrainSettings, TurnPhotographsOfAFolderOnly) {
+  TrainArguments arguments;
+  arguments.recipe = "classify";
+  arguments.data = "photos";
+  EXPECT_FALSE(resolve(arguments).exif_transpose);
+  arguments.exif_transpose = true;
+  EXPECT_TRUE(resolve(arguments).exif_transpose);
+  const auto refusal = [&] {
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  arguments.recipe = "mnist";
+  EXPECT_EQ(refusal(),
+            "train: --exif-transpose changes nothing for mnist, which reads no folder of images; "
+            "leave it out");
+  arguments.recipe = "resnet50-split";
+  EXPECT_TRUE(resolve(arguments).exif_transpose);
+  arguments.data.reset();
+  EXPECT_THAT(refusal(), testing::StartsWith("train: --exif-transpose changes nothing for "
+                                             "resnet50-split without --data DIR"));
 }
 
 TEST(TrainSettings, GiveTheTrainerItsSchedule) {

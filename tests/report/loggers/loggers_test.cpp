@@ -73,6 +73,18 @@ TEST(CsvLogger, AddsColumnsToAllRows) {
   EXPECT_THAT(folder.names(), ElementsAre("metrics.csv"));
 }
 
+// The header's line feed is inside of quotes and ends no row.
+TEST(CsvLogger, AddsColumnsBesideNamesOfSeveralLines) {
+  const TemporaryDirectory folder;
+  report::CsvLogger logger(folder.path());
+  log(logger, 1, {{"a\nb", 1}});
+  log(logger, 2, {{"c\rd", 2}, {"e\"f", 3}});
+  log(logger, 3, {{"a\nb", -kLogInfinity}});
+  EXPECT_EQ(read_text(folder / "metrics.csv"),
+            "step,time,\"a\nb\",\"c\rd\",\"e\"\"f\"\n1,1001.500,1,,\n2,1002.500,,2,3\n"
+            "3,1003.500,-inf,,\n");
+}
+
 TEST(CsvLogger, WritesTablesNumberByNumber) {
   const TemporaryDirectory folder;
   report::CsvLogger logger(folder.path());
@@ -207,6 +219,20 @@ TEST(TensorBoardLogger, WritesATableOfOneLineForEachLabel) {
   log_table(logger, 2, {.labels = labels, .rows = rows});
   const std::string content = read_text(folder / folder.names().at(0));
   EXPECT_NE(content.find("| a b\\xff | 1 |"), std::string::npos) << content;
+}
+
+TEST(TensorBoardLogger, WritesNamesAndNumbersVerbatim) {
+  const TemporaryDirectory folder;
+  report::TensorBoardLogger logger(folder.path(), "run");
+  const std::vector<std::string> labels{"R&D", "_x_ #1"};
+  const std::vector<std::vector<double>> rows{{999'999, 1e15}, {-kLogInfinity, -0.5}};
+  log_table(logger, 2, {.labels = labels, .rows = rows});
+  const std::string content = read_text(folder / folder.names().at(0));
+  EXPECT_NE(content.find("| test/confusion | R&amp;D | \\_x\\_ \\#1 |\n|---|---:|---:|\n"
+                         "| R&amp;D | 999999 | 1e+15 |\n"
+                         "| \\_x\\_ \\#1 | -inf | -0.5 |"),
+            std::string::npos)
+      << content;
 }
 
 TEST(RunFolder, HasANameOfItsOwn) {

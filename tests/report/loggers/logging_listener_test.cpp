@@ -113,6 +113,48 @@ TEST(LoggingListener, TranslatesARun) {
   EXPECT_TRUE(run.take_events().empty()) << "it has ended";
 }
 
+std::vector<std::string> parameters_of(const RunInfo& info) {
+  std::vector<std::string> texts;
+  for (const HyperParameter& parameter : hyper_parameters_of(info)) {
+    texts.push_back(parameter.name + "=" + formats::json_value(parameter));
+  }
+  return texts;
+}
+
+TEST(LoggingListener, NamesWhatOnlySomeStrategiesHave) {
+  using ::testing::Contains;
+  using ::testing::Not;
+  using ::testing::StartsWith;
+  RunInfo dp = sample_info();
+  dp.dp_loss = "on-each";
+  dp.devices = 3;
+  EXPECT_THAT(parameters_of(dp), Contains("dp_loss=\"on-each\""));
+  EXPECT_THAT(parameters_of(dp), Contains("devices=3"));
+  RunInfo pipeline = sample_info();
+  pipeline.stages = 4;
+  pipeline.micro_batches = 8;
+  pipeline.schedule = "zbv";
+  pipeline.recompute = true;
+  pipeline.accumulate_grad_batches = 5;
+  for (const char* parameter : {"stages=4", "micro_batches=8", "schedule_of_pipeline=\"zbv\"",
+                                "recompute=true", "accumulate_grad_batches=5"}) {
+    EXPECT_THAT(parameters_of(pipeline), Contains(parameter));
+  }
+  for (const char* name :
+       {"dp_loss", "devices", "stages", "micro_batches", "schedule_of_pipeline", "recompute"}) {
+    EXPECT_THAT(parameters_of(sample_info()), Not(Contains(StartsWith(name))));
+  }
+}
+
+// A run that is resumed at its end has no steps left, only an evaluation.
+TEST(LoggingListener, KnowsTheStepOfAnEpochWithoutSteps) {
+  Listening run;
+  run.listener->on_run_begin(sample_info());
+  run.take_events();
+  run.listener->on_epoch_end(sample_epoch(3));
+  EXPECT_EQ(run.take_events().front(), "1407 epoch=3");
+}
+
 TEST(LoggingListener, LogsMomentumAndHistogramsWhereThereAreSome) {
   Listening run;
   run.listener->on_step({.epoch = 2,

@@ -97,6 +97,9 @@ TEST(TrainerEma, IsWhatPicturesShow) {
   Trainer trainer(run, make_strategy("single", group_of_one()));
   trainer.fit(task, loader, [] { return test_loader(group_of_one()); });
   EXPECT_THAT(listener.epochs, testing::ElementsAre(1, 2));
+  ASSERT_EQ(task.images.size(0), 8);
+  const auto batches = test_loader(group_of_one());
+  EXPECT_TRUE(task.images.equal((*batches->begin()).images)) << "the first test images";
   MnistNet averaged;
   load_state_dict(*averaged, trainer.averaged_state());
   averaged->eval();

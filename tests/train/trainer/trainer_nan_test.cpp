@@ -123,10 +123,13 @@ RunReport fit_poisoned(const TrainerOptions& run, const ProcessGroup& group, con
   return Trainer(run, std::move(strategy)).fit(task, loader);
 }
 
+constexpr double kAverageDecay = 0.8;
+
 // Takes equal steps with LibTorch's own optimizer. Poisoned steps are left out, together with what
 // they did to the running statistics.
 struct SkippedByHand {
   StateDict state;
+  StateDict averaged;                 // the moving average of the parameters, with kAverageDecay
   std::vector<double> losses;         // the mean of each epoch, without skipped steps
   std::vector<std::int64_t> skipped;  // steps of the run, from 1
 };
@@ -165,6 +168,13 @@ SkippedByHand skip_by_hand(const NanCase& c, std::int64_t accumulate = 1) {
         optimizer.step();
         sum += sum_of_step;
         samples += samples_of_step;
+        const auto parameters = net->named_parameters();
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+          const torch::Tensor now = parameters[i].value().detach().clone();
+          if (result.averaged.size() <= i) result.averaged.emplace_back(parameters[i].key(), now);
+          torch::Tensor& average = result.averaged[i].second;
+          average = average * kAverageDecay + now * (1 - kAverageDecay);
+        }
         continue;
       }
       result.skipped.push_back(step);
@@ -248,6 +258,34 @@ TEST(TrainerOnNan, SkipsAStepOfSeveralBatchesWithItsRunningStatistics) {
   const RunReport report = fit_poisoned(run, group_of_one(), {}, c, net);
   expect_close(state_dict(*net), expected.state);
   EXPECT_NEAR(report.epochs[1].train_loss, expected.losses[1], 1e-4);
+}
+
+// Neither the moving average nor a run that was stopped and resumed sees a skipped step.
+TEST(TrainerOnNan, SkipsTheAverageAndGoesOnExactly) {
+  at::set_num_threads(1);
+  const NanCase c{};
+  const SkippedByHand expected = skip_by_hand(c);
+  TrainerOptions run = nan_run(OnNan::kSkip);
+  run.ema_decay = kAverageDecay;
+  const CapturedLog log;
+  const auto fit = [&](const torch::nn::Sequential& net) {
+    ClassificationTask task = poisoned_task(net);
+    Loader loader = poisoned_loader(c, {});
+    Trainer trainer(run, make_strategy("single", group_of_one()));
+    trainer.fit(task, loader);
+    return trainer.averaged_state();
+  };
+  const torch::nn::Sequential net = make_poisoned_net(c), resumed = make_poisoned_net(c);
+  const StateDict averaged = fit(net);
+  expect_close(averaged, expected.averaged);
+  const TemporaryDirectory directory;
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = expected.skipped[0];  // ends with the step that is skipped
+  fit(make_poisoned_net(c));
+  run.max_steps.reset();
+  run.resume = true;
+  expect_equal_bits(fit(resumed), averaged);
+  expect_equal_bits(state_dict(*resumed), state_dict(*net));
 }
 
 TEST(TrainerOnNan, ChangesNothingIfAllStepsAreSkipped) {

@@ -240,6 +240,30 @@ TEST(TrainerTrials, TryTheProgramOut) {
   EXPECT_THAT(message_of<ConfigError>([&] { train(run); }), HasSubstr("fast_dev_run"));
 }
 
+// A trial never takes more batches than the run would.
+TEST(TrainerTrials, KeepSmallerLimits) {
+  TrainerOptions run = options(5);
+  run.fast_dev_run = 3;
+  run.limit_train_batches = 2;
+  run.limit_val_batches = 1;
+  run.min_epochs = 4;
+  run.num_sanity_val_steps = 2;
+  SpiedTask task;
+  const RunReport trial = fit_spied(run, task);
+  EXPECT_EQ(trial.epochs.size(), 1U);
+  EXPECT_EQ(trial.epochs[0].steps, 2);
+  EXPECT_EQ(task.evaluated, 1) << "nothing before the training";
+  run.fast_dev_run = 1;
+  EXPECT_EQ(fit_spied(run, task).epochs.at(0).steps, 1);
+  run.fast_dev_run = 0;
+  run.overfit_batches = 3;
+  run.min_epochs = run.num_sanity_val_steps = 0;
+  const RunReport overfitted = fit_spied(run, task);
+  EXPECT_EQ(overfitted.epochs.size(), 5U);
+  EXPECT_EQ(overfitted.epochs[0].steps, 3) << "instead of limit_train_batches";
+  EXPECT_EQ(overfitted.test->samples, 8);
+}
+
 TEST(TrainerTrials, LearnAFewBatchesByHeart) {
   SpiedTask task;
   std::vector<torch::Tensor> images;
@@ -338,6 +362,14 @@ TEST(TrainerLimits, AreChecked) {
       {{.num_sanity_val_steps = -1}, "num_sanity_val_steps"},
       {{.gradient_clip_value = 0}, "gradient_clip_value"},
       {{.log_every_n_steps = 0}, "log_every_n_steps"},
+      {{.max_epochs = 0}, "max_epochs"},
+      {{.max_steps = 0}, "max_steps"},
+      {{.accumulate_grad_batches = 0}, "accumulate_grad_batches"},
+      {{.limit_val_batches = -1}, "limit_val_batches"},
+      {{.gradient_clip_norm = 0}, "gradient_clip_norm"},
+      {{.ema_decay = 1.5}, "ema_decay"},
+      {{.model_summary_depth = -2}, "model_summary_depth"},
+      {{.log_histograms_every_n_steps = -1}, "log_histograms_every_n_steps"},
   };
   for (const auto& [wrong, name] : cases) {
     EXPECT_THAT(refusal(wrong), testing::StartsWith(std::string(name) == "patience"

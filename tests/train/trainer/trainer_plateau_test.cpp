@@ -66,6 +66,26 @@ TEST(EarlyStopping, CountsEvaluationsWithoutImprovement) {
   EXPECT_THROW(validate(EarlyStoppingOptions{.min_delta = -1}), ConfigError);
 }
 
+TEST(EarlyStopping, SaysWhatItWaitedFor) {
+  EXPECT_EQ(EarlyStoppingOptions().patience, 3);
+  EXPECT_EQ(EarlyStoppingOptions().min_delta, 0);
+  EarlyStopping stopping({.monitor = "accuracy", .mode = MetricGoal::kMax, .patience = 1});
+  for (const double value : {0.25, 0.5, 0.375}) stopping.step(value);
+  EXPECT_TRUE(stopping.stopped());
+  EXPECT_EQ(stopping.reason(), "accuracy has not improved on 0.5 in 1 evaluation");
+  stopping.step(0.5);
+  EXPECT_EQ(stopping.reason(), "accuracy has not improved on 0.5 in 2 evaluations");
+  stopping.step(std::nan(""));
+  EXPECT_EQ(stopping.reason(), "accuracy is nan");
+  EarlyStopping patient(
+      {.mode = MetricGoal::kMax, .patience = 2, .min_delta = 0.25, .check_finite = false});
+  for (const double value : {1.0, 1.25, std::nan("")}) patient.step(value);
+  EXPECT_TRUE(patient.stopped()) << "a quarter more is not more than a quarter";
+  EXPECT_EQ(patient.reason(), "loss has not improved on 1 in 2 evaluations");
+  patient.step(1.5);
+  EXPECT_FALSE(patient.stopped());
+}
+
 TEST(Plateau, RefusesWhatCannotBe) {
   for (const PlateauOptions& options :
        {PlateauOptions{.monitor = ""}, PlateauOptions{.factor = 1}, PlateauOptions{.factor = 0},

@@ -1,0 +1,107 @@
+// Sections of the report's page, from runs that are made by hand.
+#include <lockstep/report/html/run_sections.h>
+
+#include <cstddef>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/report/html/comparison.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Two steps of two ranks.
+html::RunData traced() {
+  html::TracedRun trace{.ranks = 2};
+  const auto wait = [&](int rank, double begin, double end) {
+    trace.spans.push_back({.rank = rank,
+                           .name = "wait for data",
+                           .category = "phase",
+                           .track = "training",
+                           .begin = begin,
+                           .end = end});
+  };
+  wait(0, 0, 30);
+  wait(1, 0, 20);
+  wait(0, 40, 50);
+  wait(0, 90, 120);  // in no step
+  wait(0, 150, 160);
+  const auto value = [&](int rank, const char* name, double time, double number) {
+    trace.values.push_back({.rank = rank, .name = name, .time = time, .value = number});
+  };
+  value(0, "other", 5, 9);
+  value(0, "ready batches", 10, 3);
+  value(1, "ready batches", 15, 2);
+  value(0, "ready batches", 20, 7);  // when the step asked, there were three
+  value(0, "ready batches", 110, 0);
+  for (int step = 0; step < 2; ++step) {
+    const double begin = 100 * step;
+    html::TracedStep one{.name = "step " + std::to_string(4 + step)};
+    for (int rank = 0; rank < 2; ++rank) {
+      one.ranks[rank] = {.begin = begin, .end = begin + 99};
+    }
+    trace.steps.push_back(one);
+  }
+  html::RunData run{.name = "run"};
+  run.trace = trace;
+  return run;
+}
+
+TEST(LoaderQueue, HasTheFirstNumberAndAllWaitsOfAStep) {
+  const std::string text = html::queue_of(traced());
+  for (const char* row : {"rank 0</td><td>4</td><td>3</td><td>0.040</td>",
+                          "rank 0</td><td>5</td><td>0</td><td>0.010</td>",
+                          "rank 1</td><td>4</td><td>2</td><td>0.020</td>"}) {
+    EXPECT_THAT(text, HasSubstr(row));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("rank 1</td><td>5</td>"))) << "it asked for no batch";
+  EXPECT_EQ(html::queue_of({.name = "a run without a trace"}), "");
+}
+
+TEST(Comparison, BeginsWithTheSettingsThatDiffer) {
+  const html::Runs runs = {
+      {.name = "a", .configuration = {{"recipe", "mnist"}, {"backend", "shm"}, {"only", "x"}}},
+      {.name = "b", .configuration = {{"recipe", "mnist"}, {"backend", "gloo"}, {"late", "y"}}}};
+  const std::string text = html::configuration(runs);
+  const std::string rows[] = {
+      "<tr><td class=\"t\">backend</td><td class=\"t\">shm</td><td class=\"t\">gloo</td></tr>",
+      "<tr><td class=\"t\">only</td><td class=\"t\">x</td><td class=\"t\"></td></tr>",
+      "<tr><td class=\"t\">late</td><td class=\"t\"></td><td class=\"t\">y</td></tr>",
+      "<tr><td class=\"t\">recipe</td><td class=\"t\">mnist</td><td class=\"t\">mnist</td></tr>"};
+  std::size_t at = 0;
+  for (const std::string& row : rows) {
+    const std::size_t found = text.find(row, at);
+    ASSERT_NE(found, std::string::npos) << row << '\n' << text;
+    at = found;
+  }
+}
+
+TEST(Comparison, HasTheLastFiguresOfEachRun) {
+  html::RunData done{.name = "a", .state = "complete", .ranks = 2, .seconds = 75};
+  done.peak_bytes = 3e8;
+  done.epochs = {
+      {.epoch = 1,
+       .steps = 10,
+       .seconds = 1,
+       .train_loss = 0.5,
+       .images_per_second = 1200,
+       .metrics = {{"accuracy", 0.75}}},
+      {.epoch = 2, .steps = 10, .seconds = 1, .train_loss = 0.123456, .images_per_second = 1000}};
+  done.facts.emplace();
+  done.facts->step_seconds = 0.01;
+  const std::string text = html::overview({done, {.name = "b", .state = "running"}});
+  EXPECT_THAT(text,
+              HasSubstr("<tr><td class=\"t\">a</td><td>2</td><td>2</td><td>0.1235</td><td>0.75</td>"
+                        "<td>1,200</td><td>10.00 ms</td><td>75.0 s</td><td>300 MB</td></tr>"));
+  EXPECT_THAT(text, HasSubstr("<tr><td class=\"t\">b</td><td>1</td><td>0</td><td></td><td></td>"
+                              "<td></td><td></td><td></td><td></td></tr>"));
+  EXPECT_THAT(text, HasSubstr("<b>b</b>: <span class=\"running\">running</span>"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

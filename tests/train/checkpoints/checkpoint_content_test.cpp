@@ -1,0 +1,108 @@
+#include <lockstep/train/checkpoints/checkpoint_content.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/types.h>
+
+namespace lockstep::train {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
+// One more than the elements that are looked at, or copied, at once.
+constexpr std::int64_t kPieceElements = 1 << 14;
+
+torch::Tensor ones_with(const std::vector<std::int64_t>& sizes, std::int64_t at, double value,
+                        torch::ScalarType type = torch::kFloat32) {
+  torch::Tensor tensor = torch::ones(sizes, type);
+  tensor.view({-1})[at] = value;
+  return tensor;
+}
+
+TEST(AllFinite, LooksAtEachPieceOfALargeTensor) {
+  const std::vector<std::vector<std::int64_t>> shapes = {{2},
+                                                         {kPieceElements},
+                                                         {kPieceElements + 1},
+                                                         {3 * kPieceElements},
+                                                         {1, kPieceElements + 3},
+                                                         {3, kPieceElements + 1},
+                                                         {5, kPieceElements / 2},
+                                                         {2, 3, kPieceElements - 1}};
+  for (const std::vector<std::int64_t>& shape : shapes) {
+    const std::int64_t count = torch::ones(shape).numel();
+    EXPECT_TRUE(all_finite({{"a", torch::ones(shape)}})) << torch::IntArrayRef(shape);
+    for (const std::int64_t at : {std::int64_t{0}, count / 2, count - 1}) {
+      for (const double value : {kNotANumber, kInfinite, -kInfinite}) {
+        EXPECT_FALSE(all_finite({{"a", ones_with(shape, at, value)}}))
+            << torch::IntArrayRef(shape) << " has " << value << " at " << at;
+      }
+    }
+  }
+}
+
+TEST(AllFinite, LooksAtEachTensor) {
+  const torch::Tensor good = torch::ones({3});
+  const torch::Tensor bad = ones_with({3}, 1, kNotANumber);
+  EXPECT_TRUE(all_finite({}));
+  EXPECT_TRUE(all_finite({{"a", good}, {"b", torch::empty({0})}, {"c", good}}));
+  EXPECT_FALSE(all_finite({{"a", bad}, {"b", good}}));
+  EXPECT_FALSE(all_finite({{"a", good}, {"b", bad}}));
+}
+
+TEST(AllFinite, AllowsInfinityOnlyInTheTensorsNamed) {
+  for (const std::int64_t size : {std::int64_t{4}, kPieceElements + 1}) {
+    const torch::Tensor infinite = ones_with({size}, size - 1, -kInfinite);
+    EXPECT_TRUE(all_finite({{"mask", infinite}}, {"mask"}));
+    EXPECT_FALSE(all_finite({{"mask", infinite}}, {"other"}));
+    EXPECT_FALSE(all_finite({{"mask", infinite}, {"weight", infinite}}, {"mask"}));
+    EXPECT_FALSE(all_finite({{"mask", ones_with({size}, size - 1, kNotANumber)}}, {"mask"}));
+  }
+}
+
+TEST(AllFinite, KnowsEveryType) {
+  EXPECT_TRUE(all_finite({{"a", torch::full({3}, std::numeric_limits<std::int64_t>::max())},
+                          {"b", torch::ones({3}, torch::kBool)},
+                          {"c", torch::full({3}, 255, torch::kUInt8)}}));
+  for (const torch::ScalarType type : {torch::kFloat16, torch::kBFloat16, torch::kFloat64}) {
+    EXPECT_TRUE(all_finite({{"a", torch::ones({}, type)}})) << type;
+    EXPECT_FALSE(all_finite({{"a", torch::full({}, kNotANumber, type)}})) << type;
+    EXPECT_FALSE(all_finite({{"a", ones_with({3}, 2, kInfinite, type)}})) << type;
+  }
+  // More than the largest of 32 bits.
+  EXPECT_TRUE(all_finite({{"a", torch::full({2}, 1e300, torch::kFloat64)}}));
+  const torch::Tensor bytes = torch::full({3}, 0x38, torch::kUInt8);
+  EXPECT_TRUE(all_finite({{"a", bytes.view(torch::kFloat8_e4m3fn)}}));
+  bytes[2] = 0x7f;
+  EXPECT_FALSE(all_finite({{"a", bytes.view(torch::kFloat8_e4m3fn)}}));
+  const torch::Tensor parts = torch::ones({2, 2});
+  EXPECT_TRUE(all_finite({{"a", torch::view_as_complex(parts)}}));
+  parts[1][1] = kNotANumber;
+  EXPECT_FALSE(all_finite({{"a", torch::view_as_complex(parts)}}));
+}
+
+TEST(FileTensors, HaveLargeTransposedTensorsInRows) {
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {3, 4}, {kPieceElements + 1, 2}, {3, kPieceElements + 5}, {kPieceElements / 4 + 1, 7}};
+  for (const std::vector<std::int64_t>& shape : shapes) {
+    const torch::Tensor numbers = torch::arange(shape[0] * shape[1], torch::kFloat32).view(shape);
+    const torch::Tensor transposed = numbers.t();
+    const StateDict state = {{"a", transposed}};
+    const FileTensors tensors(state);
+    const TensorView& view = tensors.views().at("a");
+    EXPECT_EQ(view.dtype, "F32");
+    EXPECT_THAT(view.shape, ::testing::ElementsAre(shape[1], shape[0]));
+    const torch::Tensor rows = transposed.contiguous();
+    ASSERT_EQ(view.bytes.size(), rows.nbytes());
+    EXPECT_EQ(std::memcmp(view.bytes.data(), rows.const_data_ptr(), rows.nbytes()), 0)
+        << torch::IntArrayRef(shape);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
