@@ -199,7 +199,7 @@ TEST(FlatRuns, EndWhenAnotherParameterGetsAGradient) {
   EXPECT_FALSE(runs.fit(tensors));
 }
 
-// The last parameter of a run takes the rest of its 64 bytes along only where both memories have it.
+// The last parameter of a run takes the rest of its 64 bytes along if both memories have it.
 TEST(FlatRuns, DoNotReachBeyondTheMemoryOfEither) {
   struct Case {
     std::int64_t values, gradients, elements;
