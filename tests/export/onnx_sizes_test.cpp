@@ -13,6 +13,7 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <lockstep/core/strings.h>
 #include <lockstep/export/onnx_export.h>
 #include <tests/export/onnx_reader.h>
 
@@ -101,6 +102,20 @@ TEST_F(OnnxSizes, TheErrorNamesTheBatchAndThePlace) {
                                        "(parameter 0.weight): it calls aten::relu where "
                                        "aten::sigmoid was recorded"),
                              HasSubstr("torch::where()")));
+}
+
+// Each of these sizes alone is tried, even if all others take the same way.
+TEST_F(OnnxSizes, ABranchOnOneRoundNumber) {
+  const std::int64_t sizes[] = {1,      6,      127,     130,       255,      256,
+                                257,    999,    1000,    1001,      1023,     10'000,
+                                65'535, 65'537, 999'999, 1'000'000, 1'000'001};
+  for (const std::int64_t size : sizes) {
+    const Code code = [size](const Tensor& x) {
+      return x.size(0) == size ? x.relu() : x.sigmoid();
+    };
+    const std::string expected = str("with a batch of ", size, ", forward() goes another way");
+    EXPECT_THAT(refusal(code, 2), HasSubstr(expected));
+  }
 }
 
 // The three recorded batches lie on a line, which bends later.
