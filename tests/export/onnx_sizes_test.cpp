@@ -214,6 +214,14 @@ TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
         return y;
       },
       [](const Tensor& x) { return std::get<0>(x.max(1)) + std::get<1>(x.sort(1)).select(1, 0); },
+      [](const Tensor& x) {
+        const Tensor part = x.unsqueeze(2).repeat({1, 1, 3}).slice(2, 0, 2);
+        return part.is_contiguous() ? x.relu() : part.sigmoid();
+      },
+      [](const Tensor& x) {
+        const Tensor part = x.unsqueeze(2).repeat({1, 1, 3}).slice(2, 0, 2);
+        return part.stride(0) == 9 && part.stride(1) == 3 ? part.relu() : x.sigmoid();
+      },
   };
   for (std::size_t i = 0; i < codes.size(); ++i) {
     for (const std::int64_t example : {1, 3}) {
@@ -230,6 +238,21 @@ TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
       [](const Tensor& x) { return x.reshape({-1}).view({x.size(0) * 3, 1}); }};
   for (std::size_t i = 0; i < follow.size(); ++i) {
     EXPECT_EQ(refusal(follow[i], 2, {.follow_batch = true}), "nothing was refused") << i;
+  }
+}
+
+// For one sample there is nothing to copy, and contiguous() calls no operation.
+TEST_F(OnnxSizes, NotCopiesThatOneSampleDoesNotNeed) {
+  const std::vector<Code> codes = {
+      [](const Tensor& x) { return x.slice(1, 0, 2).contiguous(); },
+      [](const Tensor& x) { return x.slice(1, 0, 2).contiguous().relu() + 1; },
+      [](const Tensor& x) { return x.t().contiguous().t(); },
+      [](const Tensor& x) {
+        const auto parts = x.chunk(3, 1);
+        return parts[0].contiguous() + parts[2].contiguous();
+      }};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    EXPECT_EQ(refusal(codes[i], 3), "nothing was refused") << i;
   }
 }
 
