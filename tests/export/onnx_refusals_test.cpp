@@ -434,5 +434,89 @@ TEST_F(OnnxRefusals, NormalisationByTheBatchItself) {
               AllOf(HasSubstr("aten::batch_norm"), HasSubstr("own statistics")));
 }
 
+// Each of these operators has a lowering, but not for such arguments; `x` is [2, 2, 2, 2].
+TEST_F(OnnxRefusals, ArgumentsWithoutALowering) {
+  struct Case {
+    const char* op;
+    const char* reason;
+    UserNetImpl::Code code{};
+    int opset = 20;
+  };
+  const Case cases[] = {
+      {"aten::rrelu", "the random slope of training cannot be exported",
+       [](UserNetImpl&, const Tensor& x) { return at::rrelu(x, 0.1, 0.3, /*training=*/true); }},
+      {"aten::avg_pool2d", "ceil_mode together with padding or divisor_override",
+       [](UserNetImpl&, const Tensor& x) {
+         return at::avg_pool2d(x.repeat({1, 1, 3, 3}), 4, 4, 1, /*ceil_mode=*/true);
+       }},
+      {"aten::avg_pool2d", "ceil_mode together with padding or divisor_override",
+       [](UserNetImpl&, const Tensor& x) {
+         return at::avg_pool2d(x.repeat({1, 1, 3, 3}), 4, 4, 0, /*ceil_mode=*/true, true, 3);
+       }},
+      {"aten::adaptive_max_pool2d", "its indices are used",
+       [](UserNetImpl&, const Tensor& x) {
+         return std::get<1>(at::adaptive_max_pool2d(x, {1, 1}));
+       }},
+      {"aten::scatter", "reduce is not lowered; use scatter_add()",
+       [](UserNetImpl&, const Tensor& x) {
+         const Tensor y = x.flatten(1);
+         return at::scatter(y, 1, y.argmax(1, /*keepdim=*/true), y, "add");
+       }},
+      {"aten::col2im", "it needs opset 18 or newer",
+       [](UserNetImpl&, const Tensor& x) {
+         return at::col2im(x.flatten(2), {2, 2}, {1, 1}, {1, 1}, {0, 0}, {1, 1});
+       },
+       17},
+      {"aten::bitwise_and", "whole numbers need opset 18 or newer",
+       [](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).bitwise_and(3); }, 17},
+      {"aten::bitwise_not", "whole numbers need opset 18 or newer",
+       [](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).bitwise_not(); }, 17},
+      {"aten::pow", "a power of whole numbers needs a known exponent of at least 1",
+       [](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).pow(0); }},
+      {"aten::nan_to_num", "it is lowered for float and double",
+       [](UserNetImpl&, const Tensor& x) { return x.to(torch::kHalf).nan_to_num(); }},
+      {"aten::pixel_shuffle", "an input of 5 dimensions, expected 4",
+       [](UserNetImpl&, const Tensor& x) {
+         return at::pixel_shuffle(x.repeat({1, 2, 1, 1}).unsqueeze(1), 2);
+       }},
+      {"aten::pixel_unshuffle", "an input of 5 dimensions, expected 4",
+       [](UserNetImpl&, const Tensor& x) { return at::pixel_unshuffle(x.unsqueeze(1), 2); }},
+      {"aten::batch_norm", "its running statistics are not buffers",
+       [](UserNetImpl&, const Tensor& x) {
+         const Tensor mean = x.mean({0, 2, 3});
+         return at::batch_norm(x, {}, {}, mean, mean.abs() + 1, false, 0.1, 1e-5, false);
+       }}};
+  for (const Case& each : cases) {
+    EXPECT_THAT(refusal(each.code, {.opset = each.opset}),
+                AllOf(HasSubstr(each.op), HasSubstr(each.reason)));
+  }
+}
+
+// Arguments next to those have a lowering.
+TEST_F(OnnxRefusals, NotTheArgumentsNextToThose) {
+  const std::vector<std::pair<UserNetImpl::Code, int>> cases = {
+      {[](UserNetImpl&, const Tensor& x) { return at::rrelu(x, 0.1, 0.3); }, 20},
+      {[](UserNetImpl&, const Tensor& x) {
+         return at::avg_pool2d(x.repeat({1, 1, 3, 3}), 4, 4, 0, /*ceil_mode=*/true);
+       },
+       20},
+      {[](UserNetImpl&, const Tensor& x) {
+         return std::get<0>(at::adaptive_max_pool2d(x, {1, 1}));
+       },
+       20},
+      {[](UserNetImpl&, const Tensor& x) {
+         return at::col2im(x.flatten(2), {2, 2}, {1, 1}, {1, 1}, {0, 0}, {1, 1});
+       },
+       18},
+      {[](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).bitwise_and(3); }, 18},
+      {[](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).bitwise_not(); }, 18},
+      {[](UserNetImpl&, const Tensor& x) { return x.gt(0.1).bitwise_not(); }, 17},
+      {[](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).pow(1); }, 20}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(refusal(cases[i].first, {.opset = cases[i].second}), "nothing was refused") << i;
+    std::filesystem::remove(folder / "net.onnx");
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <lockstep/core/strings.h>
 #include <lockstep/export/onnx_export.h>
 #include <tests/export/onnx_reader.h>
 
@@ -101,6 +102,20 @@ TEST_F(OnnxSizes, TheErrorNamesTheBatchAndThePlace) {
                                        "(parameter 0.weight): it calls aten::relu where "
                                        "aten::sigmoid was recorded"),
                              HasSubstr("torch::where()")));
+}
+
+// Each of these sizes alone is tried, even if all others take the same way.
+TEST_F(OnnxSizes, ABranchOnOneRoundNumber) {
+  const std::int64_t sizes[] = {1,      6,      127,     130,       255,      256,
+                                257,    999,    1000,    1001,      1023,     10'000,
+                                65'535, 65'537, 999'999, 1'000'000, 1'000'001};
+  for (const std::int64_t size : sizes) {
+    const Code code = [size](const Tensor& x) {
+      return x.size(0) == size ? x.relu() : x.sigmoid();
+    };
+    const std::string expected = str("with a batch of ", size, ", forward() goes another way");
+    EXPECT_THAT(refusal(code, 2), HasSubstr(expected));
+  }
 }
 
 // The three recorded batches lie on a line, which bends later.
@@ -199,6 +214,14 @@ TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
         return y;
       },
       [](const Tensor& x) { return std::get<0>(x.max(1)) + std::get<1>(x.sort(1)).select(1, 0); },
+      [](const Tensor& x) {
+        const Tensor part = x.unsqueeze(2).repeat({1, 1, 3}).slice(2, 0, 2);
+        return part.is_contiguous() ? x.relu() : part.sigmoid();
+      },
+      [](const Tensor& x) {
+        const Tensor part = x.unsqueeze(2).repeat({1, 1, 3}).slice(2, 0, 2);
+        return part.stride(0) == 9 && part.stride(1) == 3 ? part.relu() : x.sigmoid();
+      },
   };
   for (std::size_t i = 0; i < codes.size(); ++i) {
     for (const std::int64_t example : {1, 3}) {
@@ -215,6 +238,21 @@ TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
       [](const Tensor& x) { return x.reshape({-1}).view({x.size(0) * 3, 1}); }};
   for (std::size_t i = 0; i < follow.size(); ++i) {
     EXPECT_EQ(refusal(follow[i], 2, {.follow_batch = true}), "nothing was refused") << i;
+  }
+}
+
+// For one sample there is nothing to copy, and contiguous() calls no operation.
+TEST_F(OnnxSizes, NotCopiesThatOneSampleDoesNotNeed) {
+  const std::vector<Code> codes = {
+      [](const Tensor& x) { return x.slice(1, 0, 2).contiguous(); },
+      [](const Tensor& x) { return x.slice(1, 0, 2).contiguous().relu() + 1; },
+      [](const Tensor& x) { return x.t().contiguous().t(); },
+      [](const Tensor& x) {
+        const auto parts = x.chunk(3, 1);
+        return parts[0].contiguous() + parts[2].contiguous();
+      }};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    EXPECT_EQ(refusal(codes[i], 3), "nothing was refused") << i;
   }
 }
 

@@ -174,5 +174,54 @@ TEST(OnnxProbes, ChangeEveryInput) {
   }
 }
 
+// Indices stay at or above zero, and those of the second and fourth proposal within their range.
+TEST(OnnxProbes, KeepWholeNumbersNearTheExample) {
+  using Numbers = std::vector<std::int64_t>;
+  struct Case {
+    Numbers example;
+    int number;
+    Numbers free;
+    Numbers within;
+    Numbers order;
+  };
+  const Case cases[] = {{{0, 3}, 0, {0, 2}, {0, 0}, {3, 0}},
+                        {{0, 3}, 1, {1, 4}, {3, 3}, {0, 3}},
+                        {{-1, 3, 5}, 0, {-2, 2, 4}, {-1, -1, -1}, {5, -1, 3}},
+                        {{-1, 3, 5}, 1, {0, 4, 6}, {5, 5, 5}, {3, 5, -1}},
+                        {{3, 3}, 0, {2, 2}, {2, 2}, {3, 3}},
+                        {{3, 3}, 1, {4, 4}, {2, 2}, {3, 3}},
+                        {{0, 0}, 0, {1, 1}, {1, 1}, {0, 0}},
+                        {{0, 0}, 1, {1, 1}, {1, 1}, {0, 0}}};
+  for (const Case& each : cases) {
+    const auto proposals = onnx::with_other_values({torch::tensor(each.example)}, each.number);
+    ASSERT_EQ(proposals.size(), 5U);
+    const Numbers* const expected[] = {&each.free, &each.within, &each.order, &each.within,
+                                       &each.order};
+    for (std::size_t p = 0; p < proposals.size(); ++p) {
+      EXPECT_TRUE(proposals[p][0].equal(torch::tensor(*expected[p])))
+          << "proposal " << p << " is " << proposals[p][0];
+    }
+  }
+}
+
+TEST(OnnxProbes, ChangeTruthsAndNumbers) {
+  const Tensor truths = torch::tensor({true, true, false});
+  const Tensor numbers = torch::tensor({0.0F, 2.0F, -3.0F});
+  const auto first = onnx::with_other_values({truths, numbers}, 0);
+  const auto second = onnx::with_other_values({truths, numbers}, 1);
+  for (const std::size_t p : {0, 1, 3}) {
+    EXPECT_TRUE(first[p][0].equal(torch::tensor({false, false, true}))) << p;
+    EXPECT_TRUE(second[p][0].equal(torch::tensor({false, true, true}))) << p;
+  }
+  for (const std::size_t p : {0, 1, 2}) {
+    EXPECT_TRUE(first[p][1].equal(torch::tensor({-3.0F, -8.0F, 12.0F}))) << p;
+  }
+  EXPECT_TRUE(first[4][1].equal(torch::tensor({-3.0F, 0.0F, 2.0F})));
+  for (const auto& proposals : {first, second}) {
+    EXPECT_GE(proposals[3][1].min().item<float>(), -3);
+    EXPECT_LE(proposals[3][1].max().item<float>(), 2);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -181,6 +181,69 @@ TEST(Capturable, ARecordedStepKeepsToItsParameters) {
       HasSubstr("adam: other parameters have gradients than in the step that was captured"));
 }
 
+TEST(Capturable, IsRecordedWithTheParametersOfTheStepBefore) {
+  FlatMemory memory({{16}, {16}});
+  Tensors tensors = memory.bound();
+  Optimizer optimizer(named(tensors), AdamOptions{});
+  optimizer.set_capturable(true);
+  optimizer.step();
+  tensors[1].mutable_grad().reset();
+  const CaptureScope capturing;
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { optimizer.step(); }),
+      HasSubstr("adam: other parameters have gradients than in the step before the captured one"));
+}
+
+// Whoever switches it off has no graph any more that could be replayed.
+TEST(Capturable, ForgetsARecordedStepWhenItIsSwitchedOff) {
+  FlatMemory memory({{16}, {16}});
+  Tensors tensors = memory.bound();
+  Optimizer optimizer(named(tensors), AdamOptions{});
+  optimizer.set_capturable(true);
+  optimizer.step();
+  {
+    RecordedCalls graph;
+    graph.record([&] {
+      const CaptureScope capturing;
+      optimizer.step();
+    });
+  }
+  optimizer.set_capturable(false);
+  EXPECT_FALSE(optimizer.is_capturable());
+  optimizer.set_capturable(true);
+  EXPECT_TRUE(optimizer.is_capturable());
+  tensors[1].mutable_grad().reset();
+  EXPECT_NO_THROW(optimizer.step());
+}
+
+// Each way of setting a rate reaches the device.
+TEST(Capturable, FollowsEveryChangeOfARate) {
+  const auto run = [](bool on_device) {
+    const Tensors parameters = {torch::zeros({2}), torch::zeros({2})};
+    for (const auto& parameter : parameters) parameter.mutable_grad() = torch::ones({2});
+    Optimizer optimizer(std::vector<ParameterGroup>{
+        {.parameters = {{"a", parameters[0]}}, .options = SgdOptions{.lr = 1}},
+        {.parameters = {{"b", parameters[1]}}, .options = SgdOptions{.lr = 0.5}}});
+    optimizer.set_capturable(on_device);
+    std::vector<double> values;
+    const auto step = [&] {
+      optimizer.step();
+      for (const auto& parameter : parameters) values.push_back(parameter[1].item<double>());
+    };
+    step();
+    optimizer.set_lr(1, 0.25);
+    step();
+    optimizer.scale_lr(2);
+    step();
+    optimizer.set_lr(0.125);
+    step();
+    return values;
+  };
+  const std::vector<double> expected = {-1, -0.5, -2, -0.75, -4, -1.75, -4.125, -1.875};
+  EXPECT_EQ(run(false), expected);
+  EXPECT_EQ(run(true), expected);
+}
+
 TEST(Capturable, RefusesParametersOnSeveralDevicesAndSparseGradients) {
   const Tensors apart = {torch::zeros({16}), torch::zeros({16}, torch::kMeta)};
   Optimizer on_two(named(apart), SgdOptions{});

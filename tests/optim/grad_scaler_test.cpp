@@ -148,6 +148,7 @@ TEST(ClipGradNorm, OfFloat16GradientsDoesNotOverflow) {
        {Case{"a wide norm", {torch::kFloat16, torch::kFloat32}, 0, 3e5, torch::kFloat32},
         {"all together", {torch::kFloat16, torch::kFloat16}, 4e4, 8e4, torch::kFloat32},
         {"each", {torch::kFloat16, torch::kFloat16}, 6e4, 1.2e5, torch::kFloat32},
+        {"float32 first", {torch::kFloat32, torch::kFloat16}, 6e4, 1.2e5, torch::kFloat32},
         {"bfloat16", {torch::kBFloat16}, 1, std::sqrt(2), torch::kFloat32},
         {"float64", {torch::kFloat32, torch::kFloat64}, 3e4, 6e4, torch::kFloat64}}) {
     Tensors parameters;
@@ -172,6 +173,18 @@ TEST(ClipGradNorm, RefusesWhatIsNotFiniteWhereAsked) {
   EXPECT_TRUE(joined(gradients_of(parameters)).equal(before));
   EXPECT_EQ(clip_grad_norm_(parameters, 1).item<float>(), kInfinity);
   EXPECT_EQ(parameters[0].grad().abs().max().item<float>(), 0);
+}
+
+TEST(ClipGradNorm, RefusesNothingThatIsFinite) {
+  for (const float value : {NAN, kInfinity, -kInfinity}) {
+    const Tensors parameters = with_gradients(3);
+    parameters[1].mutable_grad()[0] = value;
+    EXPECT_THROW(clip_grad_norm_(parameters, 1, 2, /*error_if_nonfinite=*/true), Error) << value;
+  }
+  const Tensors parameters = with_gradients(3), same = with_gradients(3);
+  const auto norm = clip_grad_norm_(parameters, 1, 2, /*error_if_nonfinite=*/true);
+  EXPECT_TRUE(norm.equal(clip_grad_norm_(same, 1)));
+  EXPECT_TRUE(joined(gradients_of(parameters)).equal(joined(gradients_of(same))));
 }
 
 TEST(GradScaler, GivesTorchsNumbersThroughOverflows) {
@@ -268,6 +281,41 @@ TEST(GradScaler, LetsOthersSayThatTheyFoundAnOverflow) {
   EXPECT_EQ(scaler.get_scale(), 4);
 }
 
+// An optimizer whose ranks agree by themselves.
+struct AgreeingOptimizer {
+  Tensors gradients() const { return {gradient}; }
+  void reduce_found_inf(torch::Tensor& found_inf) {
+    ++agreements;
+    found_inf.fill_(1);
+  }
+  void step() { ++steps; }
+  torch::Tensor gradient = torch::ones({2});
+  int agreements = 0, steps = 0;
+};
+
+TEST(GradScaler, AsksTheOptimizerUnlessAnotherFunctionIsSet) {
+  GradScaler scaler({.init_scale = 8});
+  AgreeingOptimizer optimizer;
+  EXPECT_FALSE(scaler.step(optimizer));
+  scaler.update();
+  EXPECT_EQ(optimizer.agreements, 1);
+  int others = 0;
+  scaler.reduce_found_inf_with([&](torch::Tensor&) { ++others; });
+  EXPECT_TRUE(scaler.step(optimizer));
+  scaler.update();
+  EXPECT_EQ(optimizer.agreements, 1);
+  EXPECT_EQ(others, 1);
+  EXPECT_EQ(optimizer.steps, 1);
+}
+
+TEST(GradScaler, HasTorchsDefaults) {
+  const GradScalerOptions defaults;
+  EXPECT_EQ(defaults.growth_factor, 2);
+  EXPECT_EQ(defaults.backoff_factor, 0.5);
+  EXPECT_EQ(defaults.growth_interval, 2000);
+  EXPECT_EQ(GradScaler().get_scale(), 65536);
+}
+
 TEST(GradScaler, UnscalesSparseAndDoubleGradients) {
   GradScaler scaler({.init_scale = 4});
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
@@ -293,6 +341,8 @@ TEST(GradScaler, RefusesMisuse) {
   EXPECT_THAT(message([&] { scaler.update(); }), ::testing::HasSubstr("needs an unscale_()"));
   EXPECT_THAT(message([&] { scaler.unscale_({torch::zeros({1}, torch::kHalf)}); }),
               ::testing::HasSubstr("got float16 gradients"));
+  EXPECT_THAT(message([&] { scaler.unscale_({torch::empty({1}, torch::kComplexHalf)}); }),
+              ::testing::HasSubstr("got float16 gradients"));
   scaler.unscale_({torch::ones({1})});
   EXPECT_THAT(message([&] { scaler.unscale_({torch::ones({1})}); }),
               ::testing::HasSubstr("was called twice"));
@@ -302,6 +352,8 @@ TEST(GradScaler, RefusesMisuse) {
               ::testing::HasSubstr("growth_factor must be at least 1"));
   EXPECT_THAT(message([] { GradScaler({.backoff_factor = 2}); }),
               ::testing::HasSubstr("backoff_factor must be from 0 to 1"));
+  EXPECT_THAT(message([] { GradScaler({.backoff_factor = 0}); }),
+              ::testing::HasSubstr("backoff_factor must be greater than 0"));
   EXPECT_THAT(message([] { GradScaler({.growth_interval = 0}); }),
               ::testing::HasSubstr("growth_interval must be at least 1"));
 }

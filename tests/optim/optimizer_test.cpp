@@ -187,6 +187,117 @@ TEST(FlatRuns, IsOfNoUseForGradientsThatItCannotHold) {
   EXPECT_FALSE(runs.fit(tensors));
 }
 
+TEST(FlatRuns, EndWhenAnotherParameterGetsAGradient) {
+  FlatMemory memory({{16}, {16}, {16}});
+  const Tensors tensors = memory.bound();
+  const torch::Tensor gradient = tensors[2].grad();
+  tensors[2].mutable_grad() = torch::Tensor();
+  const detail::FlatRuns runs(tensors);
+  EXPECT_EQ(runs.members(), (std::vector<std::vector<std::size_t>>{{0, 1}}));
+  EXPECT_TRUE(runs.fit(tensors));
+  tensors[2].mutable_grad() = gradient;
+  EXPECT_FALSE(runs.fit(tensors));
+}
+
+// The last parameter of a run takes the rest of its 64 bytes along if both memories have it.
+TEST(FlatRuns, DoNotReachBeyondTheMemoryOfEither) {
+  struct Case {
+    std::int64_t values, gradients, elements;
+  };
+  for (const Case& c : {Case{26, 26, 26}, Case{32, 32, 32}, Case{31, 31, 26}, Case{32, 26, 26},
+                        Case{26, 32, 26}, Case{40, 33, 32}}) {
+    const torch::Tensor values = torch::zeros({c.values}), gradients = torch::zeros({c.gradients});
+    Tensors tensors;
+    for (const std::int64_t begin : {0, 16}) {
+      tensors.push_back(values.slice(0, begin, begin + 10).detach());
+      tensors.back().mutable_grad() = gradients.slice(0, begin, begin + 10).detach();
+    }
+    const detail::FlatRuns runs(tensors);
+    ASSERT_THAT(runs.parameters(), SizeIs(1));
+    EXPECT_EQ(runs.parameters()[0].numel(), c.elements) << c.values << ' ' << c.gradients;
+    EXPECT_EQ(runs.gradients()[0].numel(), c.elements) << c.values << ' ' << c.gradients;
+  }
+}
+
+TEST(FlatRuns, KeepTypesOfOneStorageApart) {
+  const auto values = torch::zeros({256}, torch::kByte),
+             gradients = torch::zeros({256}, torch::kByte);
+  Tensors tensors;
+  for (const auto type : {torch::kFloat32, torch::kFloat64, torch::kFloat64, torch::kFloat32}) {
+    const auto begin = static_cast<std::int64_t>(64 * tensors.size());
+    const auto part = [&](const torch::Tensor& bytes) {
+      return bytes.slice(0, begin, begin + 64).view(type).detach();
+    };
+    tensors.push_back(part(values));
+    tensors.back().mutable_grad() = part(gradients);
+  }
+  const detail::FlatRuns runs(tensors);
+  EXPECT_EQ(runs.members(), (std::vector<std::vector<std::size_t>>{{0}, {1, 2}, {3}}));
+  EXPECT_EQ(runs.parameters()[1].scalar_type(), torch::kFloat64);
+  EXPECT_EQ(runs.parameters()[1].numel(), 16);
+}
+
+// A zero may have a sign, whose place in the memory depends on the type.
+TEST(FlatRuns, KnowTheZerosOfEveryType) {
+  for (const auto type : {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kHalf}) {
+    const auto aligned = 64 / static_cast<std::int64_t>(c10::elementSize(type));
+    for (const double between : {0.0, -0.0, 1.0, -1.0}) {
+      const auto values = torch::zeros({2 * aligned}, type);
+      const auto gradients = torch::zeros({2 * aligned}, type);
+      Tensors tensors = {values.slice(0, 0, aligned - 1).detach(),
+                         values.slice(0, aligned, 2 * aligned).detach()};
+      tensors[0].mutable_grad() = gradients.slice(0, 0, aligned - 1).detach();
+      tensors[1].mutable_grad() = gradients.slice(0, aligned, 2 * aligned).detach();
+      gradients[aligned - 1] = between;
+      EXPECT_EQ(detail::FlatRuns(tensors).parameters().size(), between == 0 ? 1U : 2U)
+          << type << ' ' << between;
+    }
+  }
+}
+
+// Runs are made without the parameter. When its gradient comes back, it is stepped again.
+TEST(Optimizer, StepsAParameterWhoseGradientComesBack) {
+  for (const OptimizerOptions& options : kOptions) {
+    FlatMemory memory(kShapes);
+    torch::manual_seed(4);
+    for (auto& parameter : memory.views(memory.parameters)) parameter.normal_();
+    const Tensors flat = memory.bound();
+    Tensors single;
+    for (const auto& parameter : flat) single.push_back(parameter.detach().clone());
+    Optimizer flat_optimizer(named(flat), options), single_optimizer(named(single), options);
+    for (int step = 1; step <= 8; ++step) {
+      const Tensors gradients = memory.views(memory.gradients);
+      for (std::size_t i = 0; i < flat.size(); ++i) {
+        const bool is_missing = i == 1 && step <= 4;
+        gradients[i].normal_();
+        flat[i].mutable_grad() = is_missing ? torch::Tensor() : gradients[i];
+        single[i].mutable_grad() = is_missing ? torch::Tensor() : gradients[i].clone();
+      }
+      flat_optimizer.step();
+      single_optimizer.step();
+      for (std::size_t i = 0; i < flat.size(); ++i) {
+        ASSERT_TRUE(flat[i].equal(single[i])) << "step " << step << ", parameter " << i;
+      }
+    }
+  }
+}
+
+// Without eps, the kernel would divide zero by zero between the parameters.
+TEST(Optimizer, KeepsThePaddingZeroWithoutEps) {
+  FlatMemory memory({{10}, {10}, {10}});
+  memory.parameters.slice(0, 0, 10).fill_(1);
+  const Tensors tensors = memory.bound();
+  Optimizer optimizer(named(tensors), AdamOptions{.lr = 0.1, .eps = 0});
+  for (auto& gradient : memory.views(memory.gradients)) gradient.fill_(0.5);
+  for (int step = 0; step < 4; ++step) optimizer.step();
+  EXPECT_TRUE(memory.parameters.isfinite().all().item<bool>());
+  torch::Tensor rest = memory.parameters.clone();
+  for (auto& parameter : memory.views(rest)) parameter.zero_();
+  EXPECT_EQ(rest.count_nonzero().item<std::int64_t>(), 0);
+  EXPECT_NEAR(tensors[0][0].item<double>(), 1 - 4 * 0.1,
+              1e-5);  // by lr, as the gradient is constant
+}
+
 TEST(Optimizer, TellsAutogradOfEveryParameterOfARun) {
   FlatMemory memory({{16}, {16}});
   const Tensors tensors = memory.bound();

@@ -1,8 +1,10 @@
 // Parameter groups of Optimizer.
 #include <lockstep/optim/optimizer.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <variant>
@@ -158,6 +160,107 @@ TEST(ParameterGroups, AreOfEqualOptions) {
   }
   EXPECT_THAT(texts, ElementsAreArray({"0.weight 0.0001 0.01", "0.bias 0.0001 0",
                                        "2.weight 0.001 0.01", "2.bias 0.001 0"}));
+}
+
+// Parameters share a group only if all of their options are equal.
+TEST(ParameterGroups, AreToldApartByEveryOption) {
+  const std::vector<OptimizerOptions> all = {
+      SgdOptions{},
+      SgdOptions{.lr = 0.02},
+      SgdOptions{.momentum = 0.9},
+      SgdOptions{.momentum = 0.9, .nesterov = true},
+      SgdOptions{.weight_decay = 0.1},
+      AdamOptions{},
+      AdamOptions{.lr = 0.02},
+      AdamOptions{.beta1 = 0.8},
+      AdamOptions{.beta2 = 0.8},
+      AdamOptions{.eps = 1e-6},
+      AdamOptions{.weight_decay = 0.1},
+      AdamOptions{.amsgrad = true},
+      AdamWOptions{},
+      AdamWOptions{.lr = 0.02},
+      AdamWOptions{.beta1 = 0.8},
+      AdamWOptions{.beta2 = 0.8},
+      AdamWOptions{.eps = 1e-6},
+      AdamWOptions{.weight_decay = 0.1},
+      AdamWOptions{.amsgrad = true},
+      SgdOptions{.lr = std::nextafter(0.02, 1)},
+  };
+  for (std::size_t a = 0; a < all.size(); ++a) {
+    for (std::size_t b = 0; b < all.size(); ++b) {
+      EXPECT_EQ(to_settings(all[a]) == to_settings(all[b]), a == b) << a << ' ' << b;
+    }
+  }
+  for (const double value : {0.1, 1.0 / 3, 1e-8, 5e-324, 1.7976931348623157e308, -0.5}) {
+    EXPECT_EQ(std::stod(exact_text(value)), value);
+  }
+}
+
+TEST(ParameterGroups, HaveMomentaThatAreSetTogether) {
+  const Tensors parameters = {torch::zeros({1}), torch::zeros({1})};
+  for (const auto& parameter : parameters) parameter.mutable_grad() = torch::ones({1});
+  Optimizer optimizer(std::vector<ParameterGroup>{
+      {.parameters = {{"a", parameters[0]}}, .options = SgdOptions{.lr = 1, .momentum = 0.5}},
+      {.parameters = {{"b", parameters[1]}}, .options = SgdOptions{.lr = 1, .momentum = 0.25}}});
+  const auto momenta = [&] { return std::vector{optimizer.momentum(), optimizer.momentum(1)}; };
+  EXPECT_THAT(momenta(), ElementsAre(0.5, 0.25));
+  optimizer.step();
+  optimizer.set_momentum(0.75);
+  EXPECT_THAT(momenta(), ElementsAre(0.75, 0.75));
+  optimizer.step();  // by 0.75 * 1 + 1
+  for (const auto& parameter : parameters) EXPECT_EQ(parameter.item<double>(), -2.75);
+  for (const auto& ask : std::vector<std::function<double()>>{[&] { return optimizer.momentum(2); },
+                                                              [&] { return optimizer.lr(2); }}) {
+    EXPECT_THAT(message_of<ConfigError>(ask), HasSubstr("there is no parameter group 2, it has 2"));
+  }
+}
+
+TEST(OptimizerMomentum, OfAdamIsItsFirstBeta) {
+  for (const bool decoupled : {false, true}) {
+    const auto options = [&](double beta1) {
+      return decoupled ? OptimizerOptions(AdamWOptions{.lr = 0.1, .beta1 = beta1})
+                       : OptimizerOptions(AdamOptions{.lr = 0.1, .beta1 = beta1});
+    };
+    Tensors changed = golden_parameters(), expected = golden_parameters();
+    Optimizer of_changed(named(changed), options(0.9)), of_expected(named(expected), options(0.5));
+    EXPECT_EQ(of_changed.momentum(), 0.9);
+    of_changed.set_momentum(0.5);
+    EXPECT_EQ(of_changed.momentum(), 0.5);
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      for (std::size_t p = 0; p < changed.size(); ++p) {
+        changed[p].mutable_grad() = golden_gradient(p, step);
+        expected[p].mutable_grad() = golden_gradient(p, step);
+      }
+      of_changed.step();
+      of_expected.step();
+    }
+    EXPECT_TRUE(joined(changed).equal(joined(expected)));
+  }
+}
+
+TEST(OptimizerMomentum, ThatCannotBeIsRefused) {
+  struct Wrong {
+    OptimizerOptions options;
+    double momentum;
+    const char* expected;
+  };
+  for (const Wrong& wrong :
+       {Wrong{SgdOptions{}, 0.9, "SGD: the momentum of an optimizer without one cannot be set"},
+        Wrong{SgdOptions{.momentum = 0.9}, 1.5, "SGD: momentum must be from 0 to 1"},
+        Wrong{SgdOptions{.momentum = 0.9}, -0.1, "SGD: momentum must be from 0 to 1"},
+        Wrong{AdamOptions{}, 1, "Adam: beta1 must be below 1, got 1"},
+        Wrong{AdamOptions{}, -0.1, "Adam: beta1 must be from 0 to 1"},
+        Wrong{AdamWOptions{}, 1, "AdamW: beta1 must be below 1, got 1"}}) {
+    Optimizer optimizer({{"p", torch::zeros({1})}}, wrong.options);
+    const double before = optimizer.momentum();
+    EXPECT_THAT(message_of<ConfigError>([&] { optimizer.set_momentum(wrong.momentum); }),
+                HasSubstr(wrong.expected));
+    EXPECT_EQ(optimizer.momentum(), before);
+  }
+  EXPECT_FALSE(has_momentum(SgdOptions{}));
+  EXPECT_TRUE(has_momentum(SgdOptions{.momentum = 0.1}));
+  EXPECT_TRUE(has_momentum(AdamOptions{}));
+  EXPECT_TRUE(has_momentum(AdamWOptions{}));
 }
 
 TEST(ParameterGroups, ThatCannotBeAreRefused) {

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include <gmock/gmock.h>
@@ -136,6 +137,45 @@ TEST(UpdateRule, StepsTensorsOfSeveralTypesAndEmptyOnes) {
     EXPECT_TRUE(torch::allclose(mixed[4].to(torch::kFloat64), alone[0], 1e-2, 1e-2)) << c.golden;
     EXPECT_TRUE(torch::allclose(mixed[5].to(torch::kFloat64), alone[0], 1e-3, 1e-3)) << c.golden;
     run({});
+  }
+}
+
+// On the CPU, SGD steps 16-bit parameters by other operations than those of the fused kernel.
+TEST(UpdateRule, StepsHalvesOfSgdLikeDoubles) {
+  for (const Case& c : kCases) {
+    if (!std::holds_alternative<SgdOptions>(c.options)) continue;
+    const auto rule = detail::make_update_rule(c.options);
+    for (const auto& [type, tolerance] :
+         {std::pair(torch::kHalf, 4e-3), std::pair(torch::kBFloat16, 3e-2)}) {
+      const Tensors halves = {torch::linspace(-1, 1, 40, torch::kFloat64).to(type)};
+      const Tensors doubles = {halves[0].to(torch::kFloat64)};
+      const auto states = zero_states(*rule, halves), expected_states = zero_states(*rule, doubles);
+      for (std::int64_t step = 1; step <= 6; ++step) {
+        const auto gradient =
+            (torch::arange(40, torch::kFloat64) * (0.1 * static_cast<double>(step))).cos().to(type);
+        rule->update(halves, {gradient}, states, step);
+        rule->update(doubles, {gradient.to(torch::kFloat64)}, expected_states, step);
+      }
+      EXPECT_TRUE(torch::allclose(halves[0].to(torch::kFloat64), doubles[0], tolerance, tolerance))
+          << c.golden << " " << type;
+    }
+  }
+}
+
+TEST(UpdateRule, StepsHalvesOfSgdByWhatLiesOnTheDevice) {
+  const auto rule = detail::make_update_rule(SgdOptions{.lr = 0.5});
+  for (const auto type : {torch::kHalf, torch::kBFloat16, torch::kFloat32}) {
+    const Tensors parameters = {torch::ones({8}, type)};
+    detail::DeviceStep step{.lr = torch::scalar_tensor(0.25, torch::kFloat64),
+                            .found_inf = torch::zeros({1})};
+    rule->update(parameters, {torch::ones({8}, type)}, {}, step);
+    EXPECT_TRUE(parameters[0].equal(torch::full({8}, 0.75, type))) << type;
+    step.found_inf = torch::ones({1});
+    rule->update(parameters, {torch::ones({8}, type)}, {}, step);
+    EXPECT_TRUE(parameters[0].equal(torch::full({8}, 0.75, type))) << type << ", skipped";
+    step.found_inf = torch::Tensor();
+    rule->update(parameters, {torch::ones({8}, type)}, {}, step);
+    EXPECT_TRUE(parameters[0].equal(torch::full({8}, 0.5, type))) << type << ", not skipped";
   }
 }
 

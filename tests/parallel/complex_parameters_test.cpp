@@ -270,6 +270,12 @@ TEST(ComplexParameters, AreRefusedByNameInBatchNormalisation) {
     const auto converted = convert_sync_batchnorm(*real, group);
     EXPECT_THAT(message_of<ConfigError>([&] { real->forward(complex_numbers({3, 2}, 1)); }),
                 HasSubstr("sync_batch_norm: the input is ComplexFloat, expected a real"));
+    const torch::Tensor none;
+    EXPECT_THAT(message_of<ConfigError>([&] {
+                  sync_batch_norm(torch::ones({3, 2}), complex_numbers({2}, 1), none, none, none,
+                                  0.1, 1e-5, group);
+                }),
+                HasSubstr("sync_batch_norm: the weight is ComplexFloat, expected a real"));
     group.barrier();
   });
   EXPECT_EQ(errors, no_errors(2));

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -266,6 +267,34 @@ TEST(SyncBatchNorm, NeedsOneValueOnEachRankOnly) {
     if (!torch::allclose(y, torch::full_like(y, group.rank() == 0 ? -1 : 1))) throw Error("wrong");
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+// A normalisation without running statistics is known by its weight.
+TEST(SyncBatchNorm, TakesANormWithoutRunningStatistics) {
+  const auto make = [] {
+    return torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(3).track_running_stats(false));
+  };
+  const Tensor whole = random({7, 3}, 4, torch::kFloat32);
+  const Tensor expected = make()->forward(whole).detach();
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::BatchNorm1d norm = make();
+    const auto synchronized = convert_sync_batchnorm(*norm, group);
+    const std::int64_t first = group.rank() == 0 ? 0 : 5, rows = group.rank() == 0 ? 5 : 2;
+    expect_near(norm->forward(whole.narrow(0, first, rows)), expected.narrow(0, first, rows), 2e-6,
+                "the output");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(SyncBatchNorm, NamesAnInnerNorm) {
+  const torch::nn::BatchNorm1d unknown(
+      torch::nn::BatchNorm1dOptions(3).affine(false).track_running_stats(false));
+  torch::nn::Module net;
+  net.register_module("inner", torch::nn::Sequential(torch::nn::ReLU(), unknown));
+  const auto errors = run_group(1, "auto", [&](ProcessGroup group) {
+    static_cast<void>(convert_sync_batchnorm(net, group));
+  });
+  EXPECT_THAT(errors[0], HasSubstr("'inner.1' has neither running statistics nor weights"));
 }
 
 TEST(SyncBatchNorm, RefusesWhatItCannotDo) {

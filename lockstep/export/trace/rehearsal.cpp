@@ -68,11 +68,12 @@ std::vector<std::int64_t> similar_strides(const std::vector<std::int64_t>& recor
   std::int64_t recorded_dense = 1;  // likewise, for `recorded`
   for (auto d = order.rbegin(); d != order.rend(); ++d) {
     if (strides[*d] == 0 && recorded[*d] > 1) continue;  // expanded
-    const std::int64_t gap =
-        recorded[*d] > 1 ? std::max<std::int64_t>(strides[*d] / recorded_dense, 1) : 1;
-    result[*d] = dense * gap;
+    const std::int64_t stride =
+        recorded[*d] > 1 ? std::max(strides[*d], recorded_dense) : recorded_dense;
+    // A slice of 2 of 3 columns leaves a stride that is no multiple of the columns.
+    result[*d] = stride / recorded_dense * dense + stride % recorded_dense * dense / recorded_dense;
     dense = result[*d] * std::max<std::int64_t>(sizes[*d], 1);
-    recorded_dense *= gap * std::max<std::int64_t>(recorded[*d], 1);
+    recorded_dense = stride * std::max<std::int64_t>(recorded[*d], 1);
   }
   return result;
 }
@@ -105,6 +106,8 @@ bool is_never_recorded(const std::string& name) {
       "aten::rnn_tanh_cell",    "aten::rnn_relu_cell"};
   return kNames.contains(name);
 }
+
+constexpr std::string_view kContiguous = "aten::contiguous";
 
 bool returns_tensors(const c10::FunctionSchema& schema) {
   return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
@@ -151,6 +154,7 @@ class Rehearsal {
              parameter.first.ends_with("q_proj_weight");
     });
     const Tensors outputs = forward(given);
+    next_ = behind_copies(next_);
     if (next_ < calls().size()) {
       throw Divergence(str("ends ", place(), ", before ", calls()[next_].name));
     }
@@ -160,7 +164,11 @@ class Rehearsal {
   // Called in place of each operation.
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
     const std::string name = op.schema().name();
-    if (next_ < calls().size() && name == calls()[next_].name) return perform(op, next_++, stack);
+    const std::size_t next = name == kContiguous ? next_ : behind_copies(next_);
+    if (next < calls().size() && name == calls()[next].name) {
+      next_ = next + 1;
+      return perform(op, next, stack);
+    }
     if (is_read(name) && any_stand_in(op, stack)) return read(op, stack);
     if (returns_tensors(op.schema()) && !is_never_recorded(name)) {
       throw Divergence(str("goes another way ", place(), ": it calls ", name, " where ",
@@ -187,6 +195,12 @@ class Rehearsal {
   };
 
   const std::vector<Call>& calls() const { return trace_.recording.calls; }
+
+  // contiguous() calls no operation if there is nothing to copy, as in a slice of one sample.
+  std::size_t behind_copies(std::size_t i) const {
+    while (i < calls().size() && calls()[i].name == kContiguous) ++i;
+    return i;
+  }
 
   static bool is_read(const std::string& name) {
     return name == "aten::_local_scalar_dense" || name == "aten::equal";

@@ -15,6 +15,11 @@ using torch::Tensor;
 
 void add_matrix_cases(CaseList& cases) {
   cases.add_net("addmm", nn::Linear(4, 5), floats({4}));
+  cases.add("addmm",
+            [](const Tensor& x, const Tensor& y) {
+              return x.addmm(y, torch::arange(20, torch::kFloat).view({4, 5}) / 10, 0.5, 2);
+            },
+            {floats({5}), floats({4})});
   cases.add_net("matmul", nn::Linear(4, 5), floats({3, 4}));
   cases.add_net("matmul", nn::Linear(nn::LinearOptions(4, 5).bias(false)), floats({4}));
   cases.add("matmul", [](const Tensor& x, const Tensor& y) { return x.matmul(y); },
@@ -30,6 +35,9 @@ void add_matrix_cases(CaseList& cases) {
       "baddbmm",
       [](const Tensor& x, const Tensor& y, const Tensor& z) { return x.baddbmm(y, z, 0.5, 2); },
       {floats({3, 5}), floats({3, 4}), floats({4, 5})});
+  cases.add("baddbmm",
+            [](const Tensor& x, const Tensor& y, const Tensor& z) { return x.baddbmm(y, z, 0, 2); },
+            {floats({3, 5}), floats({3, 4}), floats({4, 5})});
   cases.add("mv", [](const Tensor& x) { return x.mv(torch::arange(4, torch::kFloat)); },
             {floats({4})});
   cases.add("addmv",
@@ -47,6 +55,11 @@ void add_matrix_cases(CaseList& cases) {
             [](const Tensor& x, const Tensor& y) {
               return at::bilinear(x, y, torch::arange(60, torch::kFloat).view({3, 4, 5}) / 60,
                                   torch::ones({3}));
+            },
+            {floats({4}), floats({5})});
+  cases.add("bilinear",
+            [](const Tensor& x, const Tensor& y) {
+              return at::bilinear(x, y, torch::arange(60, torch::kFloat).view({3, 4, 5}) / 60, {});
             },
             {floats({4}), floats({5})});
   const std::vector<MakeInput> pair = {floats({5}), floats({5})};

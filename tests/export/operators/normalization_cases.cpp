@@ -24,6 +24,15 @@ Norm with_statistics(Norm norm) {
   return norm;
 }
 
+// The defaults, ones and zeros, would hide what a lowering does with them.
+template <class Norm>
+Norm with_affine(Norm norm) {
+  torch::NoGradGuard no_grad;
+  norm->weight.uniform_(0.5, 2);
+  norm->bias.normal_();
+  return norm;
+}
+
 }  // namespace
 
 void add_normalization_cases(CaseList& cases) {
@@ -53,6 +62,21 @@ void add_normalization_cases(CaseList& cases) {
   cases.add("layer_norm", [](const Tensor& x) { return at::layer_norm(x, {4}); });
   cases.add_net("group_norm", nn::GroupNorm(nn::GroupNormOptions(2, 6)), floats({6, 4, 5}));
   cases.add("rms_norm", [](const Tensor& x) { return at::rms_norm(x, {4}); });
+  // With large epsilons, which change the results.
+  cases.add_net("batch_norm", with_statistics(nn::BatchNorm1d(nn::BatchNormOptions(4).eps(0.5))),
+                floats({4}));
+  cases.add_net("instance_norm",
+                with_affine(nn::InstanceNorm2d(nn::InstanceNorm2dOptions(3).affine(true).eps(0.5))),
+                floats({3, 4, 5}));
+  cases.add_net("layer_norm", with_affine(nn::LayerNorm(nn::LayerNormOptions({4, 5}).eps(0.5))),
+                floats({3, 4, 5}));
+  cases.add_net("group_norm", with_affine(nn::GroupNorm(nn::GroupNormOptions(2, 6).eps(0.5))),
+                floats({6, 4, 5}));
+  cases.add_net("group_norm", with_affine(nn::GroupNorm(nn::GroupNormOptions(2, 6))), floats({6}));
+  cases.add("rms_norm", [](const Tensor& x) {
+    const Tensor weight = torch::arange(12, torch::kFloat).view({3, 4}) / 10;
+    return at::rms_norm(x, {3, 4}, weight.to(x.scalar_type()), 0.5);
+  });
 }
 
 }  // namespace lockstep::testing_support

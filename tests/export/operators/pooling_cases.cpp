@@ -38,6 +38,9 @@ void add_pooling_cases(CaseList& cases) {
   cases.add("avg_pool2d",
             [](const Tensor& x) { return at::avg_pool2d(x, 2, 2, 0, false, true, 3); },
             {floats({3, 8, 10})});
+  cases.add("avg_pool2d",
+            [](const Tensor& x) { return at::avg_pool2d(x, 3, 2, 1, false, false, 4); },
+            {floats({3, 8, 10})});
   cases.add("avg_pool2d", [](const Tensor& x) { return at::avg_pool2d(x, 2, 3, 0, true); },
             {floats({3, 6, 8})});
   cases.add("avg_pool2d", [](const Tensor& x) { return at::avg_pool2d(x, 3, 2, 0, true, false); },

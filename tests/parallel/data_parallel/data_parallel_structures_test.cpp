@@ -258,6 +258,18 @@ TEST(DataParallelOutputs, MustHaveTheSameKeysOfAnyType) {
   expect_keys_are_compared<std::map<double, Tensor>>(0.1, 0.1 + 1e-12);
 }
 
+TEST(DataParallelOutputs, WhoseKeysDifferAreNamedByThem) {
+  const auto is_first = [](const Tensor& x) { return x[0].item<double>() == 0; };
+  EXPECT_THAT(joining_error([&](const Tensor& x) -> std::map<Head, Tensor> {
+                return {{is_first(x) ? Head::kScores : Head::kValues, x}};
+              }),
+              HasSubstr("has the keys [0] on one replica and [1] on another"));
+  EXPECT_THAT(joining_error([&](const Tensor& x) -> std::map<OrderedKey, Tensor> {
+                return {{OrderedKey{is_first(x) ? 1 : 2}, x}};
+              }),
+              HasSubstr("has the keys [a key that cannot be printed] on one replica"));
+}
+
 TEST(DataParallelArguments, ThatCannotBeSharedOutAreRefused) {
   const auto net = function_net(std::function<Tensor(const Tensor&, const Tensor&)>(
       [](const Tensor& a, const Tensor& b) { return a + b; }));

@@ -42,6 +42,16 @@ TEST(BucketAssignment, KeepsTypesApart) {
             (Buckets{{3, 1}, {2, 0}}));
 }
 
+// The small cap is for the bucket that is reduced first, whatever its type.
+TEST(BucketAssignment, OnlyTheFirstBucketOfAllIsSmall) {
+  const std::vector<torch::Tensor> parameters = {
+      torch::empty({4}), torch::empty({4}, torch::kFloat64), torch::empty({4}),
+      torch::empty({4}, torch::kFloat64)};
+  EXPECT_EQ(detail::assign_buckets(parameters, {3, 2, 1, 0}, {16, 64}),
+            (Buckets{{3}, {2, 0}, {1}}));
+  EXPECT_EQ(detail::assign_buckets(parameters, {2, 3, 0, 1}, {17, 64}), (Buckets{{2, 0}, {3, 1}}));
+}
+
 TEST(BucketAssignment, FollowsTheOrderOfArrival) {
   const std::vector<torch::Tensor> parameters(5, torch::empty({1}));
   EXPECT_EQ(detail::assign_buckets(parameters, {2, 0, 4, 1, 3}, {4, 8}),

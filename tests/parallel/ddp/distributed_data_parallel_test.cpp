@@ -385,6 +385,58 @@ TEST(DdpErrors, RefusesOptionsThatCannotBe) {
   EXPECT_THROW(DdpCore(*net, group), ConfigError);
 }
 
+TEST(DdpErrors, NamesEachOptionThatDiffers) {
+  struct Case {
+    const char* expected;
+    std::function<void(DdpOptions&)> change;  // applied on rank 1
+  };
+  const Case cases[] = {
+      {"option bucket_cap_mb 25, rank 1 has option bucket_cap_mb 5",
+       [](DdpOptions& options) { options.bucket_cap_mb = 5; }},
+      {"option first_bucket_cap_mb 1, rank 1 has option first_bucket_cap_mb 2",
+       [](DdpOptions& options) { options.first_bucket_cap_mb = 2; }},
+      {"option broadcast_buffers true, rank 1 has option broadcast_buffers false",
+       [](DdpOptions& options) { options.broadcast_buffers = false; }},
+      {"option sync_batch_norm false, rank 1 has option sync_batch_norm true",
+       [](DdpOptions& options) { options.sync_batch_norm = true; }},
+      {"option static_graph false, rank 1 has option static_graph true",
+       [](DdpOptions& options) { options.static_graph = true; }},
+      {"option parameter_memory kAsIs, rank 1 has option parameter_memory kFlat",
+       [](DdpOptions& options) { options.parameter_memory = ParameterMemory::kFlat; }},
+      {"option parameter_memory kAsIs, rank 1 has option parameter_memory kShared",
+       [](DdpOptions& options) { options.parameter_memory = ParameterMemory::kShared; }}};
+  for (const Case& c : cases) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      DdpNet net = make_net(1);
+      DdpOptions options;
+      if (group.rank() == 1) c.change(options);
+      DistributedDataParallel ddp(net, group, options);
+    });
+    for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(c.expected));
+  }
+}
+
+// Parameters in one storage can be moved apart if they are dense and do not overlap.
+TEST(DdpParameterMemoryErrors, OfNeighboursGapsAndOverlaps) {
+  const auto refusal = [](const torch::Tensor& a, const torch::Tensor& b) {
+    torch::nn::Module module;
+    module.register_parameter("b", b.detach());
+    module.register_parameter("a", a.detach());
+    const auto errors = run_group(1, "auto", [&](ProcessGroup group) {
+      const DdpCore core(module, group, {.parameter_memory = ParameterMemory::kFlat});
+      LOCKSTEP_CHECK(module.parameters()[0].equal(b) && module.parameters()[1].equal(a), "values");
+    });
+    return errors[0];
+  };
+  const torch::Tensor memory = torch::arange(12, torch::kFloat32);
+  EXPECT_EQ(refusal(memory.slice(0, 0, 4), memory.slice(0, 4, 8)), "");
+  EXPECT_EQ(refusal(memory.view({3, 4}).t(), torch::zeros({3})), "");
+  EXPECT_THAT(refusal(memory.slice(0, 0, 4), memory.slice(0, 3, 8)),
+              HasSubstr("parameters 'a' and 'b' share memory"));
+  EXPECT_THAT(refusal(torch::zeros({3}), memory.view({4, 3}).narrow(1, 0, 2)),
+              HasSubstr("parameter 'b' with strides [3, 1] has gaps"));
+}
+
 TEST(DdpErrors, ABackwardThatThrewIsNotForgotten) {
   struct Thrower : torch::autograd::Function<Thrower> {
     static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x) {

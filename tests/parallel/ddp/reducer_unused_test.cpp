@@ -74,6 +74,27 @@ TEST(DdpUnused, AParameterFrozenLaterIsNamed) {
   }
 }
 
+// Only the first five of many names are shown.
+TEST(DdpUnused, FiveParametersAreNamed) {
+  struct Case {
+    int layers;
+    bool freezes;  // a parameter of the only layer that runs
+    const char* expected;
+  };
+  for (const Case& c : {Case{3, false, "b.weight, b.bias, c.weight, c.bias; set"},
+                        Case{3, true, "a.bias, b.weight, b.bias, c.weight, c.bias; set"},
+                        Case{4, false, "b.weight, b.bias, c.weight, c.bias, d.weight and 1 more; "},
+                        Case{4, true, "a.bias, b.weight, b.bias, c.weight, c.bias and 2 more; "}}) {
+    const auto errors = run_group(1, "auto", [&](ProcessGroup group) {
+      Layers net(c.layers);
+      DistributedDataParallel ddp(net, group);
+      if (c.freezes) net->layers[0]->bias.set_requires_grad(false);
+      ddp.forward(input_of(0), "a").sum().backward();
+    });
+    EXPECT_THAT(errors[0], HasSubstr(std::string("no gradient in backward(): ") + c.expected));
+  }
+}
+
 struct UnusedCase {
   const char* name;
   const char* backend;

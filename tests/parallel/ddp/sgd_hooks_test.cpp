@@ -363,6 +363,10 @@ TEST(CommHooksErrors, SayWhatCannotBe) {
                                       "got -1");
             expect_error<ConfigError>([&] { PeriodicModelAverager(group, {}, {.period = 0}); },
                                       "got 0, 0 and 0");
+            expect_error<ConfigError>(
+                [&] { PeriodicModelAverager(group, {}, {.warmup_steps = -1}); }, "got 1, -1 and 0");
+            expect_error<ConfigError>([&] { PeriodicModelAverager(group, {}, {.first_step = -1}); },
+                                      "got 1, 0 and -1");
 
             const Model model(Shapes{{20, 30}});
             PowerSgd power_sgd(group);
@@ -443,6 +447,20 @@ TEST(PostLocalSgd, AveragesParametersEveryPeriod) {
                         }
                         EXPECT_TRUE(resumed.average_parameters());
                         EXPECT_EQ(resumed.step(), 4);
+                      }),
+            no_errors(2));
+}
+
+// Module::parameters() lists a tied weight once per name.
+TEST(PostLocalSgd, AveragesATiedParameterOnce) {
+  EXPECT_EQ(run_group(2, "shm",
+                      [](ProcessGroup group) {
+                        const Tensor tied = torch::full({3}, group.rank() * 2.0).requires_grad_();
+                        PeriodicModelAverager averager(group, {tied, tied}, {});
+                        EXPECT_EQ(averager.step(), 0);
+                        EXPECT_TRUE(averager.average_parameters());
+                        EXPECT_TRUE(averager.average_parameters()) << "by default in every step";
+                        EXPECT_TRUE(tied.eq(1).all().item<bool>());
                       }),
             no_errors(2));
 }

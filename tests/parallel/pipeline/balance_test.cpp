@@ -49,6 +49,28 @@ TEST(Balance, GivesTheCostliestLayerAStageOfItsOwn) {
   }
 }
 
+TEST(Balance, SaysTheCostsInOneLine) {
+  const Balance by_time{.by = BalanceBy::kTime, .sizes = {5, 3}, .costs = {0.0121, 0.0118}};
+  EXPECT_EQ(by_time.text(),
+            "balance by time: 5 + 3 layers, 12.1 + 11.8 ms; the largest stage has 1.01 times its "
+            "share");
+  const Balance by_bytes{.by = BalanceBy::kBytes, .sizes = {1, 2}, .costs = {1048576, 3145728}};
+  EXPECT_EQ(by_bytes.text(),
+            "balance by bytes: 1 + 2 layers, 1 + 3 MiB; the largest stage has 1.5 times its share");
+  const Balance of_nothing{.by = BalanceBy::kBytes, .sizes = {1, 1}, .costs = {0, 0}};
+  EXPECT_THAT(of_nothing.text(), HasSubstr("the largest stage has 1 times its share"));
+}
+
+TEST(Balance, CountsTheBytesOfParametersGradientsAndOutputs) {
+  torch::nn::Sequential net(torch::nn::Linear(8, 4), torch::nn::ReLU(), torch::nn::Linear(4, 2));
+  for (auto& parameter : net->ptr(2)->parameters()) parameter.requires_grad_(false);
+  const Balance choice = balance(net, torch::ones({5, 8}), 2, BalanceBy::kBytes);
+  // 36 parameters with gradients and 20 outputs; 20 outputs; 10 frozen parameters and 10 outputs.
+  EXPECT_THAT(choice.of_layers, ElementsAre(4 * (2 * 36 + 20), 4 * 20, 4 * (10 + 10)));
+  EXPECT_THAT(choice.sizes, ElementsAre(1, 2));
+  EXPECT_THAT(choice.costs, ElementsAre(368, 160));
+}
+
 // Records whether its input requires a gradient.
 struct NoteImpl : torch::nn::Module {
   explicit NoteImpl(std::vector<bool>& noted) : noted_(noted) {}

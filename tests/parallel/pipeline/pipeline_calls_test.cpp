@@ -4,8 +4,11 @@
 
 #include <sys/mman.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +25,7 @@
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/pipeline/saved_buffers.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
@@ -209,6 +213,71 @@ TEST(PipelineCalls, ClippingTakesRanksWithoutParameters) {
       throw Error("not clipped");
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+// The norm of all ranks' gradients together. A parameter that occurs twice counts once.
+TEST(PipelineCalls, ClippingTakesEveryNorm) {
+  const torch::Tensor all = torch::tensor({3.0F, -4.0F, 0.5F, 12.0F, -1.0F});
+  for (const double norm_type : {1.0, 2.0, 3.0, 0.5, std::numeric_limits<double>::infinity()}) {
+    const double expected = torch::linalg_vector_norm(all, norm_type).item<double>();
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      const torch::Tensor own = group.rank() == 0 ? all.narrow(0, 0, 2) : all.narrow(0, 2, 3);
+      const torch::Tensor parameter = torch::zeros_like(own).requires_grad_();
+      parameter.mutable_grad() = own.clone();
+      const double norm =
+          clip_grad_norm_({parameter, parameter}, 1.0, group, norm_type).item<double>();
+      if (std::abs(norm - expected) > 1e-5 * expected) throw Error(str("the norm is ", norm));
+      if (!parameter.grad().allclose(own / expected, 1e-4, 1e-6)) throw Error("not clipped");
+    });
+    EXPECT_EQ(errors, no_errors(2)) << norm_type;
+  }
+  const auto errors = run_group(1, "auto", [&](ProcessGroup group) {
+    for (const double wrong : {0.0, -1.0, std::nan("")}) {
+      EXPECT_THAT(message_of<ConfigError>([&] { clip_grad_norm_({}, 1.0, group, wrong); }),
+                  HasSubstr("clip_grad_norm_: norm_type must be positive"));
+    }
+  });
+  EXPECT_EQ(errors, no_errors(1));
+}
+
+TEST(PipelineCalls, WithOneTensorNeedOneOutput) {
+  const auto linear = std::make_shared<torch::nn::LinearImpl>(6, 6);
+  const pipeline::StageModule two(linear, [linear](const Tensors& inputs) -> Tensors {
+    return {linear->forward(inputs[0]), inputs[0]};
+  });
+  Pipeline pipe({two}, {torch::kCPU}, {.micro_batches = 2});
+  const torch::Tensor x = torch::randn({4, 6});
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.forward(x); }),
+              HasSubstr("the last stage returns 2 tensors; call forward() with a list of inputs"));
+  const Tensors outputs = pipe.forward(Tensors{x});
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_TRUE(outputs[1].equal(x));
+}
+
+TEST(PipelineOptions, ThatCannotBeAreNamed) {
+  const auto error_of = [](const PipelineOptions& options) {
+    return message_of<ConfigError>([&] { pipeline::make_table(options, 2, 2, 4); });
+  };
+  const pipeline::Table table = pipeline::one_forward_one_backward(2, 4);
+  const ReduceStage reduce = [](int, const Tensors&) {};
+  EXPECT_THAT(error_of({.whole_backward = {-1}}), HasSubstr("whole_backward names stage -1 of 2"));
+  EXPECT_THAT(error_of({.threads_per_worker = -1}),
+              HasSubstr("threads_per_worker must be at least"));
+  EXPECT_THAT(error_of({.timeout = std::chrono::milliseconds(0)}), HasSubstr("timeout must be"));
+  EXPECT_THAT(error_of({.table = pipeline::one_forward_one_backward(2, 3)}),
+              HasSubstr("2 workers and 3 micro-batches, expected 2, 2 and 4"));
+  EXPECT_THAT(error_of({.table = with_messages(table), .reduce = reduce}),
+              HasSubstr("has messages but no reductions"));
+  // Messages and reductions are added where they are missing, and only there.
+  const auto made = [&](PipelineOptions options) {
+    return pipeline::make_table(options, 2, 2, 4).workers;
+  };
+  EXPECT_EQ(made({.table = table}), with_messages(table).workers);
+  EXPECT_EQ(made({.table = with_messages(table)}), with_messages(table).workers);
+  EXPECT_EQ(made({.table = table, .reduce = reduce}),
+            with_messages(with_reductions(table)).workers);
+  EXPECT_EQ(made({.table = with_messages(with_reductions(table)), .reduce = reduce}),
+            with_messages(with_reductions(table)).workers);
 }
 
 // Two floats on their own page, which can be made read-only.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -159,6 +160,53 @@ TEST(StageInputs, ChangedInPlaceInvalidateTheCallersGraph) {
   pipe.step(net.criterion, x, net.y);
   EXPECT_THROW(x.sum().backward(), c10::Error);
   EXPECT_TRUE(x.equal(unchanged));  // relu_ of positive numbers
+}
+
+// Adds a parameter, so that no graph saves its input.
+struct ShiftedInputImpl : nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return x + shift; }
+  torch::Tensor shift = register_parameter("shift", torch::linspace(-1, 1, 6));
+};
+TORCH_MODULE(ShiftedInput);
+
+// Such tensors have no version.
+TEST(StageInputs, MayComeFromInferenceMode) {
+  torch::Tensor x, y;
+  {
+    const c10::InferenceMode inference;
+    x = torch::arange(48.0F).view({8, 6});
+    y = torch::full({8, 3}, 2.0F);
+  }
+  const auto criterion = [](const torch::Tensor& output, const torch::Tensor& target) {
+    return (output - target).sum() / 8;
+  };
+  for (const bool recompute : {false, true}) {
+    ShiftedInput first;
+    const nn::Linear last(6, 3);
+    Pipeline pipe({first, last}, {torch::kCPU, torch::kCPU},
+                  {.micro_batches = 2,
+                   .recompute = recompute,
+                   .loss_reduction = LossReduction::kSum,
+                   .threads_per_worker = 1});
+    pipe.step(criterion, x, y);
+    EXPECT_TRUE(first->shift.grad().allclose(last->weight.detach().sum(0), 1e-5, 1e-6))
+        << recompute;
+  }
+}
+
+TEST(Targets, WithAGraphGetTheirGradient) {
+  nn::Linear first(6, 6), last(6, 3);
+  const torch::Tensor x = torch::randn({8, 6});
+  const torch::Tensor y = torch::randn({8, 3}, torch::requires_grad());
+  const torch::Tensor same = y.detach().clone().requires_grad_();
+  torch::mse_loss(last->forward(first->forward(x)), same).backward();
+  Pipeline pipe({first, last}, {torch::kCPU, torch::kCPU},
+                {.micro_batches = 4, .threads_per_worker = 1});
+  pipe.step([](const torch::Tensor& output,
+               const torch::Tensor& target) { return torch::mse_loss(output, target); },
+            x, y);
+  ASSERT_TRUE(y.grad().defined());
+  EXPECT_TRUE(y.grad().allclose(same.grad(), 1e-4, 1e-6));
 }
 
 TEST(Targets, MayBeChangedInPlaceByTheCriterion) {

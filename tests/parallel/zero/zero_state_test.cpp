@@ -231,6 +231,69 @@ TEST_P(Zero, StepsGroupsAsAnOptimizerForEachRank) {
   });
 }
 
+TEST(ZeroRates, AreThoseOfTheGroups) {
+  const auto errors = run_group(1, "auto", [](ProcessGroup group) {
+    ZeroNet net = make_zero_net();
+    DistributedDataParallel ddp(net, group, ddp_options(kFlat));
+    ZeroRedundancyOptimizer optimizer(ddp.core(), *net,
+                                      groups_of(net, SgdOptions{.momentum = 0.5}));
+    const auto rates = [&] {
+      std::vector<double> all;
+      for (std::size_t g = 0; g < optimizer.groups(); ++g) all.push_back(optimizer.lr(g));
+      return all;
+    };
+    EXPECT_EQ(rates(), (std::vector{0.005, 0.005, 0.02, 0.02}));
+    optimizer.set_lr(2, 0.25);
+    EXPECT_EQ(rates(), (std::vector{0.005, 0.005, 0.25, 0.02}));
+    optimizer.scale_lr(2);
+    EXPECT_EQ(rates(), (std::vector{0.01, 0.01, 0.04, 0.04}));
+    optimizer.set_lr(0.5);
+    EXPECT_EQ(rates(), (std::vector{0.5, 0.5, 0.5, 0.5}));
+    EXPECT_EQ(optimizer.momentum(3), 0.5);
+    optimizer.set_momentum(0.75);
+    EXPECT_EQ(optimizer.momentum(0), 0.75);
+    EXPECT_EQ(optimizer.momentum(3), 0.75);
+    EXPECT_THROW(optimizer.set_lr(4, 1), ConfigError);
+    EXPECT_THROW(optimizer.momentum(4), ConfigError);
+  });
+  EXPECT_EQ(errors, no_errors(1));
+}
+
+// A rank's parts of the gradients of some parameters: together, the ranks' parts are all of them.
+TEST_P(Zero, GivesTheGradientsOfSomeParameters) {
+  run([](ProcessGroup group) {
+    Plain plain(group, SgdOptions{.lr = 0.1});
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
+    for (int step = 0; step < 2; ++step) {  // the buckets are final in the second
+      plain.optimizer.zero_grad();
+      plain.backward(batch_of(group.rank(), step));
+      sharded.optimizer.zero_grad();
+      sharded.backward(batch_of(group.rank(), step));
+      const Tensors parts =
+          sharded.optimizer.gradients_of({sharded.net->head->weight, sharded.net->conv->bias});
+      torch::Tensor sums = torch::zeros({3}, torch::kFloat64);
+      for (const torch::Tensor& part : parts) {
+        const torch::Tensor wide = part.to(torch::kFloat64);
+        sums[0] += wide.sum();
+        sums[1] += wide.square().sum();
+        sums[2] += static_cast<double>(part.numel());
+      }
+      group.all_reduce(sums);
+      const torch::Tensor all = torch::cat({plain.net->head->weight.grad().flatten(),
+                                            plain.net->conv->bias.grad().flatten()})
+                                    .to(torch::kFloat64);
+      const auto expected =
+          torch::stack({all.sum(), all.square().sum(),
+                        torch::tensor(static_cast<double>(all.numel()), torch::kFloat64)});
+      if (!torch::allclose(sums, expected, 1e-4, 1e-5)) {
+        throw Error(lockstep::str("step ", step, ": ", sums, " for ", expected));
+      }
+      plain.optimizer.step();
+      sharded.optimizer.step();
+    }
+  });
+}
+
 TEST(ZeroMisuse, GroupsThatCannotBe) {
   struct Wrong {
     const char* expected;
