@@ -28,7 +28,8 @@ std::optional<std::uint32_t> number_at(std::string_view text, std::size_t at, st
   return value;
 }
 
-// The orientation in the first directory of a TIFF structure, which EXIF is.
+// The orientation in the first directory of a TIFF structure, which EXIF is; 0 for a number that is
+// none.
 std::optional<int> orientation_of_tiff(std::string_view tiff) {
   const bool little_endian = tiff.starts_with("II*\0"sv);
   if (!little_endian && !tiff.starts_with("MM\0*"sv)) return std::nullopt;
@@ -46,8 +47,8 @@ std::optional<int> orientation_of_tiff(std::string_view tiff) {
     const auto type = number(entry + 2, 2);
     if (type != kShort && type != kLong) return std::nullopt;
     const auto value = number(entry + 8, type == kShort ? 2 : 4);
-    if (!value || *value > 8) return std::nullopt;
-    return static_cast<int>(*value);
+    if (!value) return std::nullopt;
+    return *value > 8 ? 0 : static_cast<int>(*value);
   }
   return std::nullopt;
 }

@@ -28,7 +28,7 @@ constexpr const char* kMetadataKey = "__metadata__";
 constexpr const char* kHeaderChecksum = "lockstep.xxh3_64";
 constexpr const char* kTensorChecksum = "lockstep.xxh3_64:";
 
-constexpr std::array<std::pair<std::string_view, std::size_t>, 15> kElementBytes{{
+constexpr std::array<std::pair<std::string_view, std::size_t>, 16> kElementBytes{{
     {"BOOL", 1},
     {"U8", 1},
     {"I8", 1},
@@ -44,6 +44,7 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 15> kElementBytes
     {"I64", 8},
     {"U64", 8},
     {"F64", 8},
+    {"C64", 8},
 }};
 
 // element_bytes times the product of `shape`; nothing if that overflows or a side is negative.

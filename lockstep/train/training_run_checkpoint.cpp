@@ -86,11 +86,13 @@ void TrainingRun::open_checkpoints() {
   store_.emplace(options_.checkpoints);
 }
 
-// Checks the disk before training, so that a full one does not end the run after its first epoch.
+// Checks the disk and the types of the state before training, so that a full disk or a tensor that
+// no file can hold does not end the run after its first epoch.
 void TrainingRun::prepare_checkpoints() {
   if (!store_ || finished()) return;
   const CheckpointOptions& options = options_.checkpoints;
   store_->prepare();
+  require_storable(state_dict(task_.module()));
   const std::int64_t steps = steps_per_epoch();
   const std::int64_t left = total_steps() - position_.total;
   std::int64_t saves = (left + position_.step + steps - 1) / steps;

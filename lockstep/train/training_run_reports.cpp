@@ -19,7 +19,8 @@ torch::Device device_of(const torch::nn::Module& module) {
 // Nothing for a tensor that has no histogram.
 std::optional<RunHistogram> histogram_of(std::string name, const torch::Tensor& tensor) {
   if (tensor.layout() != torch::kStrided || !tensor.is_floating_point()) return std::nullopt;
-  const torch::Tensor values = tensor.detach().to(torch::kCPU, torch::kFloat32).contiguous();
+  const torch::Tensor values =
+      tensor.detach().resolve_neg().to(torch::kCPU, torch::kFloat32).contiguous();
   Histogram histogram = make_histogram(std::span<const float>(
       values.const_data_ptr<float>(), static_cast<std::size_t>(values.numel())));
   if (histogram.counts.empty()) return std::nullopt;

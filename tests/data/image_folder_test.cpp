@@ -218,6 +218,14 @@ TEST_F(ImageFolder, ReadsNoOrientationFromDamagedExif) {
     EXPECT_EQ(detail::exif_orientation(std::as_bytes(std::span(file))), 1);
   }
   EXPECT_EQ(detail::exif_orientation({}), 1);
+  // Pillow looks into XMP only if EXIF has no Orientation, whatever its number.
+  const std::string xmp =
+      std::string("http://ns.adobe.com/xap/1.0/\0", 29) + "tiff:Orientation=\"6\"";
+  for (const int orientation : {0, 3, 9}) {
+    const std::string file = with_app1(with_app1("\xff\xd8\xff\xd9", xmp),
+                                       std::string("Exif\0\0", 6) + tiff(orientation, true));
+    EXPECT_EQ(detail::exif_orientation(std::as_bytes(std::span(file))), orientation == 3 ? 3 : 1);
+  }
 }
 
 // torchvision sorts the paths of folders as text, in which '-' comes before '/', and then the names

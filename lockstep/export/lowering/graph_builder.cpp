@@ -139,7 +139,8 @@ std::string GraphBuilder::add(const std::string& op_type, Names inputs, Attribut
 
 std::string GraphBuilder::constant(const at::Tensor& tensor, const std::string& wish,
                                    bool keep_float) {
-  at::Tensor values = tensor.detach().cpu();
+  // A lazy conjugate or negative is only a mark, which a model does not have.
+  at::Tensor values = tensor.detach().resolve_conj().resolve_neg().cpu();
   if (half() && values.scalar_type() == at::kFloat && !keep_float) {
     if (!is_in_range_of_half(values, !wish.empty())) {
       throw BeyondFloat16("a constant is beyond the range of float16");

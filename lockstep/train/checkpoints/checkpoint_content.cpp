@@ -20,8 +20,8 @@ constexpr std::int64_t kSerialElements = 1 << 14;
 std::string dtype_name(torch::ScalarType type, const std::string& tensor) {
   const std::string_view dtype = dtype_of(type);
   if (!dtype.empty()) return std::string(dtype);
-  throw CheckpointError(
-      lockstep::str("checkpoint: cannot store ", tensor, " of type ", c10::toString(type)));
+  throw CheckpointError(lockstep::str("checkpoint: cannot store '", tensor, "' of type ",
+                                      c10::toString(type), ", which has no name in safetensors"));
 }
 
 // Copies in pieces. Otherwise a background writer would start its own OpenMP team, which would
@@ -62,8 +62,9 @@ bool is_finite(const torch::Tensor& tensor, bool may_be_infinite) {
                          : values.isfinite().all().item<bool>();
 }
 
+// A lazy conjugate or negative is only a mark, which a file does not have.
 torch::Tensor in_rows(const torch::Tensor& tensor) {
-  const torch::Tensor here = tensor.detach().cpu();
+  const torch::Tensor here = tensor.detach().resolve_conj().resolve_neg().cpu();
   if (here.is_contiguous()) return here;
   const torch::NoGradGuard no_grad;
   const torch::Tensor rows = torch::empty(here.sizes(), here.options());
@@ -106,7 +107,19 @@ void require_distinct_names(const StateDict& state, const std::string& what_fail
   }
 }
 
+void require_storable(const StateDict& state) {
+  for (const auto& [name, tensor] : state) {
+    if (tensor.layout() != torch::kStrided || tensor.is_quantized() || tensor.is_meta()) {
+      throw CheckpointError(lockstep::str("checkpoint: cannot store '", name, "', which is ",
+                                          tensor.toString(),
+                                          ", expected a dense tensor with values"));
+    }
+    static_cast<void>(dtype_name(tensor.scalar_type(), name));
+  }
+}
+
 FileTensors::FileTensors(const StateDict& state) {
+  require_storable(state);
   for (const auto& [name, tensor] : state) {
     const torch::Tensor& plain = kept_.emplace_back(name, in_rows(tensor)).second;
     views_[name] = {

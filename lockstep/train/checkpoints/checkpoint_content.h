@@ -23,12 +23,16 @@ StateDict named_for_file(const StateDict& training);
 /// because names must be unique in a file.
 void require_distinct_names(const StateDict& state, const std::string& what_fails);
 
+/// Throws CheckpointError, which names the tensor, unless all are dense tensors of types that
+/// safetensors has.
+void require_storable(const StateDict& state);
+
 /// Contiguous tensors on the CPU, and views of their bytes for a file. A tensor that is already
 /// contiguous on the CPU is not copied and must not change while the views are used. May be
 /// constructed in any thread, and computes in that thread only.
 class FileTensors {
  public:
-  /// Throws CheckpointError for a tensor whose type safetensors does not support.
+  /// Throws CheckpointError like require_storable().
   explicit FileTensors(const StateDict& state);
   const TensorViews& views() const { return views_; }
   /// Whether no value is NaN, and none infinite except in tensors named in `may_be_infinite`, such

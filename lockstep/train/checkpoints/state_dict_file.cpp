@@ -27,7 +27,7 @@ torch::Tensor copied_bytes(std::span<const std::byte> bytes) {
 torch::Tensor view_of(const torch::Tensor& memory, const std::string& dtype, std::int64_t offset,
                       const std::vector<std::int64_t>& shape,
                       const std::vector<std::int64_t>& strides) {
-  // Both parsers support exactly the types that scalar_type_of() knows.
+  // Both parsers support only types that scalar_type_of() knows.
   torch::Tensor tensor = torch::empty({0}, train::scalar_type_of(dtype).value());
   return tensor.set_(memory.storage(), offset, shape, strides);
 }
@@ -74,8 +74,8 @@ void check_can_be_saved(const std::string& name, const torch::Tensor& tensor) {
   if (tensor.layout() != torch::kStrided || tensor.is_quantized() || tensor.is_meta()) {
     fail(tensor.toString(), ", expected a dense tensor with values");
   }
-  if (train::dtype_of(tensor.scalar_type()).empty()) {
-    fail("of type ", c10::toString(tensor.scalar_type()), ", which has no name in safetensors");
+  if (train::dtype_of(tensor.scalar_type()).empty() || tensor.is_complex()) {
+    fail("of type ", c10::toString(tensor.scalar_type()), ", which Lockstep's .pt files lack");
   }
 }
 

@@ -45,6 +45,12 @@ void copy_range(const std::vector<SnapshotPiece>& pieces, std::byte* to, std::in
   }
 }
 
+// Whether the memory of `tensor` holds its values, in some order and without gaps.
+bool is_plain(const torch::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_non_overlapping_and_dense() && !tensor.is_conj() &&
+         !tensor.is_neg();
+}
+
 // Divides the memory among LibTorch's threads. A TensorIterator starts them inside LibTorch;
 // at::parallel_for() would be serial, because this file is compiled without OpenMP.
 void copy_pieces(const std::vector<SnapshotPiece>& pieces, const torch::Tensor& memory) {
@@ -101,7 +107,7 @@ StateDict TensorSnapshot::take(const StateDict& state) {
     copies.emplace_back(name, copy);
     const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
     if (bytes == 0) continue;
-    if (tensor.is_cpu() && tensor.is_non_overlapping_and_dense()) {
+    if (is_plain(tensor)) {
       pieces.push_back({begin, bytes, static_cast<const std::byte*>(tensor.const_data_ptr())});
     } else {
       copy.copy_(tensor, /*non_blocking=*/true);

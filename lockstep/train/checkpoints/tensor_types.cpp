@@ -6,11 +6,12 @@
 namespace lockstep::train {
 namespace {
 
-constexpr std::array<std::pair<torch::ScalarType, std::string_view>, 15> kDtypes = {{
+constexpr std::array<std::pair<torch::ScalarType, std::string_view>, 16> kDtypes = {{
     {torch::kFloat32, "F32"},
     {torch::kFloat64, "F64"},
     {torch::kFloat16, "F16"},
     {torch::kBFloat16, "BF16"},
+    {torch::kComplexFloat, "C64"},
     {torch::kFloat8_e5m2, "F8_E5M2"},
     {torch::kFloat8_e4m3fn, "F8_E4M3"},
     {torch::kInt64, "I64"},

@@ -8,7 +8,8 @@
 
 namespace lockstep::train {
 
-/// "F32", ...; empty for a type that safetensors and Lockstep's .pt files do not support.
+/// "F32", ...; empty for a type that safetensors does not support. Lockstep's .pt files support the
+/// same types, except "C64".
 std::string_view dtype_of(torch::ScalarType type);
 
 /// Nothing for a name unknown to safetensors.

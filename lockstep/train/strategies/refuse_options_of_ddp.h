@@ -8,10 +8,11 @@
 
 namespace lockstep::train {
 
-/// Throws ConfigError if sync_batchnorm or bucket_cap_mb is set, or find_unused_parameters for
-/// strategies other than hybrid.
+/// Throws ConfigError if sync_batchnorm, static_graph or bucket_cap_mb is set, or
+/// find_unused_parameters for strategies other than hybrid.
 inline void refuse_options_of_ddp(const std::string& strategy, const StrategyOptions& options) {
   const char* const given = options.sync_batchnorm  ? "sync_batchnorm"
+                            : options.static_graph  ? "static_graph"
                             : options.bucket_cap_mb ? "bucket_cap_mb"
                                                     : nullptr;
   if (given != nullptr) {

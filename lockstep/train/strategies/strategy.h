@@ -184,6 +184,9 @@ struct LOCKSTEP_API StrategyOptions {
   /// is an error. The strategies in one process, and a pipeline without replicas, allow it anyway:
   /// a parameter without a gradient is not stepped.
   bool find_unused_parameters = false;
+  /// ddp and zero1: each step gives every parameter as many gradients as the first one did, such as
+  /// two to a layer that is recomputed twice within backward (DdpOptions::static_graph).
+  bool static_graph = false;
   /// ddp and zero1: size of a gradient bucket in MiB (DdpOptions::bucket_cap_mb). Absent: 1 for the
   /// first buckets, 25 for the others.
   std::optional<double> bucket_cap_mb{};

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,6 +94,39 @@ TEST_F(Checkpoint, BringsBackEveryBit) {
   const NamedTensors momentum = optimizer.state();
   for (std::size_t i = 0; i < momentum.size(); ++i) {
     EXPECT_TRUE(other_optimizer.state()[i].second.equal(momentum[i].second)) << momentum[i].first;
+  }
+}
+
+// A file holds memory only, and a lazy conjugate or negative is a mark on other memory.
+TEST_F(Checkpoint, HoldsTheValuesOfComplexAndLazyTensors) {
+  const torch::Tensor numbers = torch::arange(1, 7, torch::kFloat32);
+  const torch::Tensor waves = torch::complex(numbers.sin(), numbers.cos());
+  torch::nn::Module module, other;
+  module.register_parameter("weight", waves * 2);
+  module.register_buffer("conjugate", waves.conj());
+  module.register_buffer("negative", at::_neg_view(numbers.clone()));
+  ASSERT_TRUE(module.named_buffers()["conjugate"].is_conj());
+  ASSERT_TRUE(module.named_buffers()["negative"].is_neg());
+  other.register_parameter("weight", torch::zeros_like(waves));
+  other.register_buffer("conjugate", torch::zeros_like(waves));
+  other.register_buffer("negative", torch::zeros_like(numbers));
+  save_checkpoint(path, module, {}, kInfo);
+  load_checkpoint(path, other, {}, "");
+  EXPECT_TRUE(other.named_parameters()["weight"].equal(waves * 2));
+  EXPECT_TRUE(
+      other.named_buffers()["conjugate"].equal(torch::complex(numbers.sin(), -numbers.cos())));
+  EXPECT_TRUE(other.named_buffers()["negative"].equal(-numbers));
+}
+
+TEST_F(Checkpoint, NamesATensorThatNoFileCanHold) {
+  const std::pair<torch::Tensor, const char*> cases[] = {
+      {torch::zeros({2}, torch::kComplexDouble), "cannot store 'odd' of type ComplexDouble"},
+      {torch::eye(2).to_sparse(), "cannot store 'odd', which is SparseCPUFloatType"}};
+  for (const auto& [tensor, expected] : cases) {
+    torch::nn::Module module;
+    module.register_buffer("odd", tensor);
+    EXPECT_THAT(message_of<CheckpointError>([&] { save_checkpoint(path, module, {}, kInfo); }),
+                HasSubstr(expected));
   }
 }
 

@@ -10,6 +10,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -323,6 +326,28 @@ TEST(TrainerCheckpoints, AreNotWrittenAfterTheGroupHasEnded) {
                   [&] { train(run, listener.group, /*dropout=*/false, "ddp"); }),
               HasSubstr("rank 1 died"));
   EXPECT_THAT(checkpoint_names(directory.path()), ElementsAre("step-00000006"));
+}
+
+struct DoublePhasesImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return linear->forward(x.flatten(1)); }
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(28 * 28, 10));
+  torch::Tensor phases = register_buffer("phases", torch::zeros({2}, torch::kComplexDouble));
+};
+TORCH_MODULE(DoublePhases);
+
+// Otherwise the first epoch would be lost.
+TEST(TrainerCheckpoints, NameATensorThatNoFileCanHoldBeforeTheFirstStep) {
+  const TemporaryDirectory directory;
+  ClassificationTask task(DoublePhases(), ClassificationLoss::kCrossEntropy);
+  ProcessGroup group = group_of_one();
+  Loader loader = train_loader(group);
+  CountingListener listener;
+  TrainerOptions run = options_with(1, directory / "checkpoints");
+  run.listeners = {&listener};
+  Trainer trainer(run, make_strategy("single", group));
+  EXPECT_THAT(testing_support::message_of<CheckpointError>([&] { trainer.fit(task, loader); }),
+              HasSubstr("cannot store 'phases' of type ComplexDouble"));
+  EXPECT_TRUE(listener.rates.empty()) << "of steps";
 }
 
 TEST(TrainerCheckpoints, NeedANumberOfThemToKeep) {

@@ -2,13 +2,18 @@
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
@@ -124,6 +129,50 @@ TEST(TrainerHistograms, AreOfParametersAndTheGradientsThatTheStepHasUsed) {
   run.log_histograms_every_n_steps = 0;
   expect_equal_bits(train(run).state, logged);
   EXPECT_GT(distance(plain, logged), 0);
+}
+
+// The memory of such a gradient has the opposite values.
+struct MakesGradientsLazy : torch::autograd::PostAccumulateGradHook {
+  void operator()(const torch::autograd::Variable& parameter) override {
+    const torch::NoGradGuard no_grad;
+    torch::Tensor& gradient = parameter.mutable_grad();
+    gradient = at::_neg_view(-gradient);
+  }
+};
+
+std::vector<double> sums_of_histograms(bool has_lazy_gradients) {
+  MnistNet net = make_digits_net(/*dropout=*/false);
+  for (const torch::Tensor& parameter : net->parameters()) {
+    if (!has_lazy_gradients) continue;
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter,
+                                                   std::make_unique<MakesGradientsLazy>());
+  }
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  ProcessGroup group = group_of_one();
+  Loader loader = train_loader(group);
+  ReportListener listener;
+  TrainerOptions run = options(1);
+  run.log_histograms_every_n_steps = 3;
+  run.listeners = {&listener};
+  Trainer(run, make_strategy("single", group)).fit(task, loader);
+  std::vector<double> sums;
+  for (const HistogramReport& report : listener.histograms) {
+    for (const RunHistogram& each : report.histograms) sums.push_back(each.histogram.sum);
+  }
+  return sums;
+}
+
+TEST(TrainerHistograms, AreOfTheValuesOfLazyGradients) {
+  const std::vector<double> expected = sums_of_histograms(/*has_lazy_gradients=*/false);
+  const std::vector<double> sums = sums_of_histograms(/*has_lazy_gradients=*/true);
+  ASSERT_EQ(expected.size(), 2 * 2 * 8U);
+  ASSERT_EQ(sums.size(), expected.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_NEAR(sums[i], expected[i], 1e-4 + 1e-2 * std::abs(expected[i])) << i;
+    if (i % 2 == 1) largest = std::max(largest, std::abs(expected[i]));
+  }
+  EXPECT_GT(largest, 1e-3) << "gradients without a sign are no test";
 }
 
 TEST(TrainerHistograms, KnowWhichRankHasWhat) {

@@ -2,6 +2,7 @@
 #include <lockstep/train/trainer.h>
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -191,6 +193,106 @@ TEST(TrainerUnusedParameters, NeedNoOptionInOneProcess) {
         message_of<ConfigError>([&] { make_strategy(strategy, group_of_one(), searching); }),
         HasSubstr(str("strategy ", strategy,
                       ": find_unused_parameters belongs to ddp, zero1 and hybrid")));
+  }
+}
+
+// --- Backwards within a backward
+
+// Runs a layer again during backward, as checkpointing does.
+struct RunsAgain : torch::autograd::Function<RunsAgain> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x,
+                               torch::nn::LinearImpl* layer) {
+    context->save_for_backward({x});
+    context->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
+    const torch::NoGradGuard no_grad;
+    return layer->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto* const layer =
+        reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
+    const torch::AutoGradMode grad(true);
+    const torch::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    layer->forward(x).backward(gradients[0]);
+    return {x.grad(), {}};
+  }
+};
+
+// Uses its middle layer twice.
+struct RecomputedNetImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& images) {
+    torch::Tensor x = begin->forward(images.flatten(1)).tanh();
+    for (int use = 0; use < 2; ++use) {
+      x = recomputes ? RunsAgain::apply(x, middle.get()) : middle->forward(x);
+    }
+    return end->forward(x);
+  }
+  torch::nn::Linear begin = register_module("begin", torch::nn::Linear(28 * 28, 16));
+  torch::nn::Linear middle = register_module("middle", torch::nn::Linear(16, 16));
+  torch::nn::Linear end = register_module("end", torch::nn::Linear(16, 10));
+  bool recomputes = true;
+};
+TORCH_MODULE(RecomputedNet);
+
+RecomputedNet make_recomputed_net() {
+  RecomputedNet net;
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& parameter : net->parameters()) {
+    const double scale = parameter.dim() == 2 ? 1 / std::sqrt(parameter.size(1)) : 0.1;
+    parameter.copy_(torch::arange(parameter.numel()).mul(0.7).sin().mul(scale).view_as(parameter));
+  }
+  return net;
+}
+
+// One process with LibTorch's own optimizer, and without recomputation.
+StateDict recomputed_by_hand() {
+  RecomputedNet net = make_recomputed_net();
+  net->recomputes = false;
+  torch::optim::SGD optimizer(
+      net->parameters(), torch::optim::SGDOptions(kRate).momentum(kMomentum).weight_decay(kDecay));
+  Loader loader = train_loader(group_of_one());
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    loader.set_epoch(epoch);
+    for (Batch batch; loader.next(batch);) {
+      optimizer.zero_grad();
+      torch::nn::functional::cross_entropy(net->forward(batch.images), batch.labels).backward();
+      optimizer.step();
+    }
+  }
+  return state_dict(*net);
+}
+
+std::vector<std::string> errors_of_recomputed(const char* strategy, bool static_graph,
+                                              StateDict& state) {
+  return run_group(2, "shm", [&](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    const RecomputedNet net = make_recomputed_net();
+    ClassificationTask task(net, ClassificationLoss::kCrossEntropy);
+    train_staged(unused_run(), group,
+                 {.strategy = strategy, .options = {.static_graph = static_graph}}, task);
+    if (group.rank() == 0) state = state_dict(*net);
+  });
+}
+
+TEST(TrainerStaticGraph, TakesSeveralGradientsOfAParameterInAStep) {
+  at::set_num_threads(1);
+  const StateDict expected = recomputed_by_hand();
+  for (const char* strategy : {"ddp", "zero1"}) {
+    SCOPED_TRACE(strategy);
+    StateDict state;
+    EXPECT_EQ(errors_of_recomputed(strategy, /*static_graph=*/true, state), no_errors(2));
+    expect_close(state, expected);
+    // The advice of the error is an option of the strategy.
+    EXPECT_THAT(errors_of_recomputed(strategy, /*static_graph=*/false, state),
+                Each(HasSubstr("set static_graph = true")));
+  }
+}
+
+TEST(TrainerStaticGraph, IsRefusedByOtherStrategies) {
+  const StrategyOptions fixed{.static_graph = true};
+  for (const char* strategy : {"dp", "pipeline"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { make_strategy(strategy, group_of_one(), fixed); }),
+                HasSubstr(str("strategy ", strategy, ": static_graph belongs to ddp and zero1")));
   }
 }
 
