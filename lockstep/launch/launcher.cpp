@@ -156,6 +156,9 @@ void check_meeting_point(const LaunchOptions& options) {
   try {
     comm::resolve_address(options.master_addr);
   } catch (const CommError& error) {
+    // The ranks of other nodes than rank 0's look again.
+    const bool may_be_known_later = dynamic_cast<const comm::NameNotKnownYet*>(&error) != nullptr;
+    if (may_be_known_later && options.node_rank > 0) return;
     throw ConfigError(str("launch: ", error.what(),
                           "; give master_addr a name that this host knows, or an address"));
   }

@@ -15,15 +15,21 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 
+#include <lockstep/comm/rendezvous/rendezvous.h>
 #include <lockstep/comm/rendezvous/text_exchange.h>
 #include <lockstep/comm/store/network.h>
 #include <lockstep/comm/waiting/store_waits.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
+#include <tests/support/scoped_environment.h>
 #include <tests/support/tcp_store.h>
 #include <tests/support/temporary_directory.h>
 
@@ -198,6 +204,10 @@ std::atomic<int> names_looked_up = 0;   // getnameinfo(): name of an address
 std::atomic<int> hosts_looked_up = 0;   // getaddrinfo(): addresses of a name
 std::atomic<int> addresses_parsed = 0;  // getaddrinfo() of a numeric address
 
+// A host that the name server knows as 127.0.0.1, once it has put off this number of look-ups.
+constexpr std::string_view kLateHost = "late-host";
+std::atomic<int> look_ups_put_off = 0;
+
 void start_counting() {
   names_looked_up = 0;
   hosts_looked_up = 0;
@@ -226,6 +236,10 @@ extern "C" [[gnu::visibility("default")]] int getaddrinfo(const char* host, cons
   // With AI_NUMERICHOST no name is looked up. Without it, a numeric address is not looked up
   // either.
   const bool only_addresses = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
+  if (host != nullptr && !only_addresses && host == lockstep::comm::kLateHost) {
+    if (lockstep::comm::look_ups_put_off-- > 0) return EAI_AGAIN;
+    host = "127.0.0.1";
+  }
   if (host != nullptr && !only_addresses) {
     addrinfo numeric{};
     numeric.ai_flags = AI_NUMERICHOST;
@@ -267,6 +281,97 @@ TEST(InitProcessGroup, LooksUpNoNamesWhereAnAddressWouldDo) {
     EXPECT_EQ(names_looked_up, 0) << backend;
     EXPECT_EQ(hosts_looked_up, 0) << backend << ", with the store at 127.0.0.1";
     EXPECT_GT(addresses_parsed, 0) << backend;
+  }
+}
+
+// As in Kubernetes, where the name of rank 0's host is known a little later.
+TEST(Rendezvous, LooksAgainForANameWhenTheResolverAsksForIt) {
+  testing_support::ScopedEnvironment variables;
+  variables.set("LOCKSTEP_SECRET", std::nullopt);
+  const testing_support::CapturedLog log;
+  const int fd = listen_on("127.0.0.1", 0);
+  look_ups_put_off = 1;
+  const auto errors = testing_support::run_threads(2, [&](int rank) {
+    auto environment = testing_support::environment_of(rank, 2, fd);
+    if (rank == 1) environment.master_addr = kLateHost;
+    rendezvous(environment, std::chrono::seconds(20));
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+  EXPECT_LE(look_ups_put_off, 0) << "the name was looked up";
+  EXPECT_THAT(log.lines(), ::testing::ElementsAre(::testing::AllOf(
+                               ::testing::HasSubstr("cannot resolve the host 'late-host': "),
+                               ::testing::HasSubstr("; trying again for 20 s"))));
+}
+
+TEST(Rendezvous, TellsOfANameAtTheDeadlineAndOnRankZeroAtOnce) {
+  testing_support::ScopedEnvironment variables;
+  variables.set("LOCKSTEP_SECRET", std::nullopt);
+  const testing_support::CapturedLog log;
+  const int fd = listen_on("127.0.0.1", 0);
+  auto environment = testing_support::environment_of(1, 2, fd);
+  environment.master_addr = kLateHost;
+  constexpr int kAlways = 1'000'000;
+  look_ups_put_off = kAlways;
+  EXPECT_THAT(testing_support::message_of<TimeoutError>(
+                  [&] { rendezvous(environment, std::chrono::milliseconds(50)); }),
+              ::testing::AllOf(::testing::StartsWith("rank 1: cannot resolve the host 'late-host'"),
+                               ::testing::HasSubstr(", for 0.05 s; set MASTER_ADDR to ")));
+  EXPECT_GE(kAlways - look_ups_put_off, 2);
+  environment.rank = 0;
+  look_ups_put_off = kAlways;
+  EXPECT_THAT(testing_support::message_of<CommError>(
+                  [&] { rendezvous(environment, std::chrono::minutes(1)); }),
+              ::testing::StartsWith("rank 0: cannot resolve the host 'late-host'"));
+  EXPECT_EQ(kAlways - look_ups_put_off, 1);
+  close(fd);
+  // The resolver knows that there is no such host.
+  start_counting();
+  environment.rank = 1;
+  environment.master_addr = "no such host.";
+  EXPECT_THAT(testing_support::message_of<CommError>(
+                  [&] { rendezvous(environment, std::chrono::minutes(1)); }),
+              ::testing::StartsWith("rank 1: cannot resolve the host 'no such host.'"));
+  EXPECT_EQ(hosts_looked_up, 1);
+}
+
+// What rank 0 knows of its host, whose name is a loopback address there, and what rank 1 knows.
+std::array<OwnAddress, 2> addresses_with(const std::string& contact) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::array<OwnAddress, 2> found;
+  const auto errors = testing_support::run_threads(2, [&](int rank) {
+    TextExchange exchange(store, rank, 2, std::chrono::seconds(60));
+    found.at(static_cast<std::size_t>(rank)) =
+        rank == 0 ? agree_on_address(exchange, "", "")
+                  : agree_on_address(exchange, "192.0.2.7", contact);
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+  return found;
+}
+
+TEST(OwnAddress, OfAHostKnownAsLoopbackIsTheOneThatOtherHostsReach) {
+  const auto found = addresses_with("127.0.0.1");  // an address of this machine
+  EXPECT_EQ(found[0].address, "127.0.0.1");
+  EXPECT_EQ(found[1].address, "192.0.2.7");
+  for (const OwnAddress& each : found) EXPECT_EQ(each.problem, "");
+}
+
+TEST(OwnAddress, ThatIsMissingIsToldToAllRanks) {
+  const auto found = addresses_with("192.0.2.1");  // no machine has it
+  EXPECT_EQ(found[0].address, "");
+  for (const OwnAddress& each : found) {
+    EXPECT_THAT(each.problem, ::testing::HasSubstr("set MASTER_ADDR to the address at which"));
+  }
+}
+
+TEST(OwnAddress, ThatOneRankCannotFindIsAnErrorOfAllRanks) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = testing_support::run_threads(2, [&](int rank) {
+    TextExchange exchange(store, rank, 2, std::chrono::seconds(60));
+    find_own_address(exchange, rank == 0 ? "127.0.0.1" : "no such host.", 1,
+                     /*several_hosts=*/true, std::chrono::seconds(60));
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, ::testing::HasSubstr("cannot resolve the host 'no such host.'"));
   }
 }
 

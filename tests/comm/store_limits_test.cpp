@@ -26,6 +26,7 @@
 #include <lockstep/comm/store/reader.h>
 #include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 #include <tests/support/ranks.h>
 
@@ -250,6 +251,25 @@ TEST(StoreLimits, HoldNoMoreThanTheirBudget) {
     shutdown(client.fd(), SHUT_RDWR);
     reader.join();
   }
+}
+
+TEST(StoreLimits, TellsOnceWhichClientWasDisconnectedAndWhatToDo) {
+  TestStore store({.most_bytes = std::size_t{1} << 20});
+  const testing_support::CapturedLog log;
+  for (int client_number = 0; client_number < 2; ++client_number) {
+    RawClient client(store.port);
+    client.greet();
+    client.send(
+        Message(Query::kSet).add_text("k").add_text(std::string(std::size_t{3} << 20, 'x')));
+    EXPECT_TRUE(client.is_closed_by_store());
+  }
+  EXPECT_THAT(
+      log.lines(),
+      ::testing::ElementsAre(
+          AllOf(HasSubstr(str("a process at 127.0.0.1 was disconnected from the store of this job "
+                              "at port ",
+                              store.port, ", which would hold more than 1 MiB")),
+                HasSubstr("start all ranks with the same LOCKSTEP_SECRET"))));
 }
 
 // What a client has made the store hold for the time of its connection ends with it.

@@ -273,7 +273,8 @@ TEST_F(PackedImages, OptionsThatCannotBe) {
   EXPECT_THAT(error({.threads = -1}), HasSubstr("threads"));
   folder.write("cat/wide.png", gradient_png(7000, 1, 3));
   EXPECT_THAT(message_of<DataError>([&] { pack({.resize = Resize{20, true}}); }),
-              HasSubstr("is 20x140000 in 8400000 bytes, more than a pack takes"));
+              AllOf(HasSubstr("cat/wide.png (image "),
+                    HasSubstr(") is 20x140000 in 8400000 bytes, more than a pack takes")));
   folder.write("cat/wide.png", gradient_png(65'536, 1, 3));
   EXPECT_THAT(message_of<DataError>([&] { pack({.keep_files = true}); }),
               HasSubstr("cat/wide.png: "));

@@ -137,7 +137,7 @@ TEST(OptimizerOfComplex, StepsFlatMemoryLikeSingleTensors) {
       return parameters;
     };
     const Tensors flat = make(true), single = make(false);
-    Optimizer of_flat(named(flat), options), of_single(named(single), options);
+    Optimizer flat_optimizer(named(flat), options), single_optimizer(named(single), options);
     for (int step = 0; step < 5; ++step) {
       for (std::size_t i = 0; i < 3; ++i) {
         const auto gradient =
@@ -148,8 +148,8 @@ TEST(OptimizerOfComplex, StepsFlatMemoryLikeSingleTensors) {
           place.copy_(gradient);
         }
       }
-      of_flat.step();
-      of_single.step();
+      flat_optimizer.step();
+      single_optimizer.step();
       for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(flat[i].equal(single[i])) << step;
     }
   }

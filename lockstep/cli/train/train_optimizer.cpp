@@ -12,7 +12,7 @@ namespace lockstep::cli {
 namespace {
 
 void apply(const OptimizerArguments& arguments, SgdOptions& sgd) {
-  if (!arguments.betas.empty() || arguments.eps || arguments.amsgrad) {
+  if (arguments.betas || arguments.eps || arguments.amsgrad) {
     throw ConfigError("train: --betas, --eps and --amsgrad belong to --optimizer adam and adamw");
   }
   sgd.momentum = arguments.momentum.value_or(sgd.momentum);
@@ -26,9 +26,9 @@ void apply(const OptimizerArguments& arguments, Adam& adam) {
   if (arguments.momentum || arguments.nesterov) {
     throw ConfigError("train: --momentum and --nesterov belong to --optimizer sgd");
   }
-  if (!arguments.betas.empty()) {
-    adam.beta1 = arguments.betas.at(0);
-    adam.beta2 = arguments.betas.at(1);
+  if (arguments.betas) {
+    adam.beta1 = arguments.betas->first;
+    adam.beta2 = arguments.betas->second;
   }
   adam.eps = arguments.eps.value_or(adam.eps);
   adam.amsgrad = adam.amsgrad || arguments.amsgrad;
@@ -67,9 +67,7 @@ void add_optimizer_options(CLI::App& command, OptimizerArguments& to) {
       .add_option("--betas", to.betas,
                   "Decay rates of the two moment estimates (adam and adamw only, default: the "
                   "recipe's)")
-      ->expected(2)
-      // If there were several pairs, the last two values could belong to different ones.
-      ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+      ->type_name("FLOAT FLOAT");
   command.add_option("--eps", to.eps,
                      "Term added to the denominator (adam and adamw only, default: the recipe's)");
   command.add_flag("--amsgrad", to.amsgrad, "Use the AMSGrad variant (adam and adamw only)");

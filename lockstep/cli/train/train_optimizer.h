@@ -3,7 +3,7 @@
 
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -18,7 +18,7 @@ struct OptimizerArguments {
   std::optional<double> weight_decay;
   std::optional<double> momentum;
   bool nesterov = false;
-  std::vector<double> betas;  ///< none or two
+  std::optional<std::pair<double, double>> betas;
   std::optional<double> eps;
   bool amsgrad = false;
 };

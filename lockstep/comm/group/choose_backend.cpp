@@ -31,11 +31,8 @@ WorkerEnvironment place_among(const Membership& membership, int rank, std::size_
 // Tensors on a GPU reach these transports through host memory.
 std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::string& prefix,
                                       int rank, const std::vector<int>& world_ranks) {
-  if (membership.own_address.empty()) {
-    throw ConfigError(
-        "backend gloo: the name of rank 0's host is a loopback address on that host, which has no "
-        "other address, or several; set MASTER_ADDR to the address at which the other hosts reach "
-        "it");
+  if (!membership.address_problem.empty()) {
+    throw ConfigError("backend gloo: " + membership.address_problem);
   }
   return gloo::connect(part_of(membership, prefix),
                        place_among(membership, rank, world_ranks.size()), membership.own_address,

@@ -60,14 +60,15 @@ comm::Membership membership_of(const WorkerEnvironment& environment, const comm:
   const int size = environment.world_size;
   std::vector<comm::PeerInfo> peers = {own};
   std::optional<comm::TextExchange> exchange;
-  std::string own_address;
+  comm::OwnAddress own_address;
   if (size > 1) {
     require_open_files(kOpenFiles + kOpenFilesPerRank * size,
                        lockstep::str("init_process_group: a group of ", size, " ranks"));
     exchange = comm::rendezvous(environment, options.timeout, comm::host_timeout(options));
     peers = comm::exchange_peer_infos(*exchange, own);
-    own_address = comm::address_for_peers(environment.master_addr, environment.master_port,
-                                          comm::ranks_by_host(peers).size() > 1);
+    own_address =
+        comm::find_own_address(*exchange, environment.master_addr, environment.master_port,
+                               comm::ranks_by_host(peers).size() > 1, options.timeout);
     comm::tell_of_shared_devices(peers, environment.rank);
   }
   std::vector<int> world_ranks(static_cast<std::size_t>(size));
@@ -83,7 +84,8 @@ comm::Membership membership_of(const WorkerEnvironment& environment, const comm:
           .world_ranks = std::move(world_ranks),
           .peers = std::move(peers),
           .exchange = std::move(exchange),
-          .own_address = std::move(own_address),
+          .own_address = std::move(own_address.address),
+          .address_problem = std::move(own_address.problem),
           .foreign_store = environment.agent_store,
           .options = std::move(of_job),
           .progress = std::make_shared<comm::Progress>(),

@@ -56,7 +56,8 @@ SharedByRank& shared_by_rank() {
 }
 
 // This host's address for peers that can reach the store.
-std::string address_towards(const c10::intrusive_ptr<c10d::Store>& store, bool several_hosts) {
+OwnAddress address_towards(const c10::intrusive_ptr<c10d::Store>& store, TextExchange& exchange,
+                           bool several_hosts, std::chrono::milliseconds timeout) {
   const c10d::Store* served = store.get();
   c10::intrusive_ptr<c10d::Store> inner;
   if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
@@ -64,9 +65,9 @@ std::string address_towards(const c10::intrusive_ptr<c10d::Store>& store, bool s
     served = inner.get();
   }
   if (const auto* tcp = dynamic_cast<const c10d::TCPStore*>(served)) {
-    return address_for_peers(tcp->getHost(), tcp->getPort(), several_hosts);
+    return find_own_address(exchange, tcp->getHost(), tcp->getPort(), several_hosts, timeout);
   }
-  if (!several_hosts) return "127.0.0.1";
+  if (!several_hosts) return {.address = "127.0.0.1"};
   throw ConfigError(
       "join_store: ranks on several hosts need a TCPStore, which tells the way between them");
 }
@@ -79,14 +80,15 @@ Membership membership_in(const c10::intrusive_ptr<c10d::Store>& store, int rank,
       own_peer_info(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
   std::vector<PeerInfo> peers = {own};
   std::optional<TextExchange> exchange;
-  std::string own_address;
+  OwnAddress own_address;
   if (size > 1) {
     // LibTorch's store also prints the errors that it throws.
     exchange =
         call_the_roll(c10::make_intrusive<QuietStore>(store), rank, size, options.timeout,
                       world_rank, [progress = shared.progress] { progress->advance(nullptr); });
     peers = exchange_peer_infos(*exchange, own);
-    own_address = address_towards(store, ranks_by_host(peers).size() > 1);
+    own_address =
+        address_towards(store, *exchange, ranks_by_host(peers).size() > 1, options.timeout);
   }
   tell_of_shared_devices(peers, rank);
   std::vector<int> world_ranks;
@@ -105,7 +107,8 @@ Membership membership_in(const c10::intrusive_ptr<c10d::Store>& store, int rank,
           .world_ranks = std::move(world_ranks),
           .peers = peers,
           .exchange = std::move(exchange),
-          .own_address = std::move(own_address),
+          .own_address = std::move(own_address.address),
+          .address_problem = std::move(own_address.problem),
           .foreign_store = true,  // this cannot be known, so assume the worst
           .options = std::move(of_job),
           .progress = shared.progress,

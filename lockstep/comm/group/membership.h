@@ -27,8 +27,10 @@ struct Membership {
   std::vector<int> world_ranks;          ///< ranks of all members in the first group, by rank
   std::vector<PeerInfo> peers;           ///< all members, this rank included, by rank
   std::optional<TextExchange> exchange;  ///< empty in a group of one
-  /// Address of this host for connections from peers; empty if it cannot be known.
+  /// Address of this host for connections from peers; empty in a group of one, and with a problem.
   std::string own_address;
+  /// Why a rank of the first group has no such address; equal on all members. Empty: each has one.
+  std::string address_problem;
   bool foreign_store = false;  ///< the store is served outside of these ranks
   ProcessGroupOptions options;
   // Shared by a first group and all groups made from it.

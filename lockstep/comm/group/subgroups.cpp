@@ -57,6 +57,7 @@ comm::Membership ProcessGroup::Impl::membership_of_child(const Child& child) {
           .peers = std::move(peers),
           .exchange = std::move(exchange),
           .own_address = membership.own_address,
+          .address_problem = membership.address_problem,
           .foreign_store = membership.foreign_store,
           .options = std::move(options),
           .progress = membership.progress,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -27,6 +28,8 @@ namespace {
 
 constexpr const char* kRollCall = "roll call";
 constexpr const char* kProof = "proof of the secret";
+constexpr const char* kContacts = "addresses of the meeting point";
+constexpr const char* kAddresses = "addresses of the ranks";
 
 // Writing to the connection of a dead peer raises SIGPIPE, which by default ends the process
 // without a message. If the signal is ignored, the write fails and becomes a CommError. Python also
@@ -64,16 +67,39 @@ std::function<void()> notice_of(const WorkerEnvironment& environment,
   };
 }
 
-// The address at which this rank connects to the store.
-std::string address_of_store(const WorkerEnvironment& environment) {
-  try {
+struct MeetingPlace {
+  std::string address{};      // at which this rank connects to the store
+  bool needs_secret = false;  // strangers reach it, and there is no secret
+};
+
+// Rank 0 does not try again: it cannot listen at a name that it does not know.
+MeetingPlace look_up_meeting_place(const WorkerEnvironment& environment,
+                                   std::chrono::milliseconds timeout) {
+  MeetingPlace place;
+  const auto look_up = [&] {
+    const bool several_hosts = on_several_hosts(environment);
     // The launcher's store listens where it likes, and is found by the name.
-    return environment.agent_store
-               ? resolve_address(environment.master_addr)
-               : contact_address(environment.master_addr, on_several_hosts(environment));
+    place.address = environment.agent_store
+                        ? resolve_address(environment.master_addr)
+                        : contact_address(environment.master_addr, several_hosts);
+    place.needs_secret =
+        !job_secret() && is_reached_from_outside(environment.master_addr, several_hosts);
+  };
+  const auto problem = [&](const CommError& error) {
+    return str("rank ", environment.rank, ": ", error.what(),
+               "; set MASTER_ADDR to a name that this host knows, or to an address");
+  };
+  try {
+    if (environment.rank == 0 && !environment.agent_store) {
+      look_up();
+    } else {
+      retry_look_up(timeout, look_up);
+    }
+    return place;
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(problem(error));
   } catch (const CommError& error) {
-    throw CommError(str("rank ", environment.rank, ": ", error.what(),
-                        "; set MASTER_ADDR to a name that this host knows, or to an address"));
+    throw CommError(problem(error));
   }
 }
 
@@ -109,11 +135,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
 
 // Without a secret, any process that reaches the port can join. The launcher decides which machines
 // can reach its own store, so in that case a missing secret causes only a warning.
-void require_secret(const WorkerEnvironment& environment) {
-  if (job_secret() ||
-      !is_reached_from_outside(environment.master_addr, on_several_hosts(environment))) {
-    return;
-  }
+void require_secret(const WorkerEnvironment& environment, const MeetingPlace& place) {
+  if (!place.needs_secret) return;
   const std::string reason = str(
       "whoever reaches the meeting point ", environment.master_addr, ":", environment.master_port,
       " could join this job; start all ranks with the same "
@@ -184,20 +207,54 @@ c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store>
   return c10::make_intrusive<c10d::PrefixStore>(str("lockstep/", restart_count), std::move(store));
 }
 
-std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
-                              bool several_hosts) {
-  const std::string contact = contact_address(meeting_host, several_hosts);
-  if (several_hosts && is_loopback(contact) && !is_loopback(meeting_host)) return "";
-  return local_address_towards(contact, port);
+OwnAddress find_own_address(TextExchange& exchange, const std::string& meeting_host,
+                            std::uint16_t port, bool several_hosts,
+                            std::chrono::milliseconds timeout) {
+  OwnAddress own;
+  std::string contact;
+  const auto look_up = [&] {
+    contact = contact_address(meeting_host, several_hosts);
+    const bool is_unknown = several_hosts && is_loopback(contact) && !is_loopback(meeting_host);
+    if (is_unknown) contact.clear();
+    own.address = is_unknown ? "" : local_address_towards(contact, port);
+  };
+  try {
+    retry_look_up(timeout, look_up);
+  } catch (const CommError& error) {
+    if (!several_hosts) throw;
+    exchange.refuse(kContacts, error.what());  // other ranks may have found no fault
+  }
+  if (!several_hosts) return own;
+  return agree_on_address(exchange, own.address, contact);
+}
+
+OwnAddress agree_on_address(TextExchange& exchange, const std::string& known,
+                            const std::string& contact) {
+  OwnAddress own{.address = known};
+  const std::vector<std::string> contacts = exchange.exchange(kContacts, contact);
+  if (own.address.empty()) {
+    const auto place = std::ranges::find_if(
+        contacts, [](const std::string& each) { return !each.empty() && is_own_address(each); });
+    if (place != contacts.end()) own.address = *place;
+  }
+  if (std::ranges::find(contacts, "") == contacts.end()) return own;
+  const std::vector<std::string> addresses = exchange.exchange(kAddresses, own.address);
+  if (std::ranges::find(addresses, "") != addresses.end()) {
+    own.problem =
+        "the name of rank 0's host is a loopback address on that host, which has no address at "
+        "which the other hosts look for it; set MASTER_ADDR to the address at which the other "
+        "hosts reach it";
+  }
+  return own;
 }
 
 TextExchange rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
                         std::chrono::milliseconds host_timeout) {
   ignore_broken_pipes();
-  const std::string address = address_of_store(environment);
-  require_secret(environment);
+  const MeetingPlace place = look_up_meeting_place(environment, timeout);
+  require_secret(environment, place);
   try {
-    auto ours = store_of_attempt(connect_store(environment, address, timeout, host_timeout),
+    auto ours = store_of_attempt(connect_store(environment, place.address, timeout, host_timeout),
                                  environment.restart_count);
     TextExchange exchange = call_the_roll(std::move(ours), environment.rank, environment.world_size,
                                           timeout, environment.rank);

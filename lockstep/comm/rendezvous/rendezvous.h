@@ -36,11 +36,25 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
 c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store,
                                                  int restart_count);
 
-/// The address of this host under which peers can connect to it, if all can reach `meeting_host`.
-/// `several_hosts` says whether peers are on other hosts. Empty if it cannot be known, because
-/// `meeting_host` is this host's name on loopback, and the host has several other addresses, or
-/// none.
-std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
-                              bool several_hosts);
+struct OwnAddress {
+  /// The address of this host under which peers can connect to it.
+  std::string address{};
+  /// Why a rank has none, on all ranks alike; empty if each has one.
+  std::string problem{};
+};
+
+/// Collective if peers are on other hosts (`several_hosts`). All ranks can reach `meeting_host`,
+/// and connect to each other on the same way. If this is the name of rank 0's host on loopback, the
+/// other hosts know the address. Throws CommError, on all ranks, if one does not know the way.
+OwnAddress find_own_address(TextExchange& exchange, const std::string& meeting_host,
+                            std::uint16_t port, bool several_hosts,
+                            std::chrono::milliseconds timeout);
+
+/// Collective. The part of find_own_address() in which the ranks talk. `known` is this rank's
+/// address, and `contact` the one at which it reaches the meeting point; both are empty on a rank
+/// beside rank 0 that knows only loopback. Such a rank takes another's contact, if it is an address
+/// of this host.
+OwnAddress agree_on_address(TextExchange& exchange, const std::string& known,
+                            const std::string& contact);
 
 }  // namespace lockstep::comm

@@ -30,6 +30,9 @@ namespace {
 
 // A connection attempt that takes longer is abandoned and retried.
 constexpr std::chrono::seconds kConnectAttempt{5};
+// See retry_look_up().
+constexpr std::chrono::seconds kMostTimeForNames{20};
+constexpr std::chrono::milliseconds kPauseOfNames{100};
 
 struct Address {
   sockaddr_storage storage{};
@@ -46,7 +49,11 @@ Address resolve(const std::string& host, std::uint16_t port, int flags = 0) {
   addrinfo* results = nullptr;
   const int code =
       getaddrinfo(plain_host(host).c_str(), std::to_string(port).c_str(), &hints, &results);
-  if (code != 0) throw CommError(str("cannot resolve the host '", host, "': ", gai_strerror(code)));
+  const auto problem = [&] {
+    return str("cannot resolve the host '", host, "': ", gai_strerror(code));
+  };
+  if (code == EAI_AGAIN) throw NameNotKnownYet(problem());
+  if (code != 0) throw CommError(problem());
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(results, &freeaddrinfo);
   // PyTorch prefers IPv4 if a name has both kinds of address, and its store must resolve to the
   // same one.
@@ -118,6 +125,22 @@ std::string plain_host(const std::string& host) {
   return four;
 }
 
+void retry_look_up(std::chrono::milliseconds timeout, const std::function<void()>& look_up) {
+  const auto most = std::min<Milliseconds>(timeout, kMostTimeForNames);
+  const double seconds = static_cast<double>(most.count()) / 1e3;
+  const Deadline deadline(most);
+  for (bool has_told = false;; has_told = true) {
+    try {
+      return look_up();
+    } catch (const NameNotKnownYet& error) {
+      if (deadline.expired()) throw TimeoutError(str(error.what(), ", for ", seconds, " s"));
+      if (!has_told) log_warning(error.what(), "; trying again for ", seconds, " s");
+    }
+    std::this_thread::sleep_for(
+        std::min<std::chrono::nanoseconds>(kPauseOfNames, deadline.remaining()));
+  }
+}
+
 std::string resolve_address(const std::string& host) {
   const Address address = resolve(host, 0);
   return to_text(address.get(), address.length);
@@ -148,6 +171,8 @@ Interfaces own_interfaces(const std::string& address) {
 }
 
 }  // namespace
+
+bool is_own_address(const std::string& address) { return own_interfaces(address).has_address; }
 
 // A name such as 127.example.com is not loopback; 127.1 and 0:0:0:0:0:0:0:1 are.
 bool is_loopback(const std::string& host) {

@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 
+#include <lockstep/core/error.h>
+
 namespace lockstep::comm {
 
 /// The spelling of a host that all programs understand: "[::1]" becomes ::1, and
@@ -14,11 +16,26 @@ namespace lockstep::comm {
 /// as they are.
 std::string plain_host(const std::string& host);
 
+/// A name cannot be resolved, but the resolver asks to try again (EAI_AGAIN): no name server
+/// answers now. All functions here that resolve names throw it.
+class NameNotKnownYet : public CommError {
+ public:
+  using CommError::CommError;
+};
+
+/// Calls `look_up` again while it throws NameNotKnownYet. Logs a warning after the first time.
+/// Throws TimeoutError after `timeout`, or after 20 s, because the resolver of a host without name
+/// servers asks to try again for any wrong name.
+void retry_look_up(std::chrono::milliseconds timeout, const std::function<void()>& look_up);
+
 /// The IPv4 or IPv6 address of a host name, as text. Throws CommError if it cannot be resolved.
 std::string resolve_address(const std::string& host);
 
 /// Whether `host` is "localhost" or a numeric loopback address. Looks up no name.
 bool is_loopback(const std::string& host);
+
+/// Whether `address`, as text, is that of one of this machine's interfaces.
+bool is_own_address(const std::string& address);
 
 /// 127.0.0.1, or ::1 on a host that has no other loopback address.
 std::string own_loopback();

@@ -152,6 +152,9 @@ class Server::Loop {
         clients_.try_emplace(fd, std::move(socket), budget_);
         strangers_.push_back(fd);
         watch(EPOLL_CTL_ADD, fd, EPOLLIN);
+      } catch (const OverBudget&) {
+        tell_of_budget("");  // the socket is closed
+        drop(fd);
       } catch (const std::exception&) {
         drop(fd);  // there is no memory for this client
       }
@@ -185,9 +188,23 @@ class Server::Loop {
       if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) connected = receive(client);
       handle_all(client);
       if (connected) return;
+    } catch (const OverBudget&) {
+      tell_of_budget(comm::peer_address(fd));
     } catch (const std::exception&) {
     }
     drop(fd);
+  }
+
+  // `address` is that of the client; empty if it is not known.
+  void tell_of_budget(const std::string& address) {
+    if (std::exchange(has_told_of_budget_, true)) return;
+    constexpr std::size_t kMiB = std::size_t{1} << 20;
+    log_warning("a process", address.empty() ? "" : " at ", address,
+                " was disconnected from the store of this job at port ",
+                comm::bound_port(listener_.get()), ", which would hold more than ",
+                options_.most_bytes / kMiB,
+                " MiB; if it is a rank of this job, start all ranks with the same LOCKSTEP_SECRET, "
+                "which lifts this limit; if not, let a firewall keep it away");
   }
 
   // Returns false if the client has disconnected.
@@ -342,7 +359,10 @@ class Server::Loop {
     Client& client = clients_.at(fd);
     try {
       answer(client, Message().add(Waited::kAllExist));
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
+      if (dynamic_cast<const OverBudget*>(&error) != nullptr) {
+        tell_of_budget(comm::peer_address(fd));
+      }
       shutdown(fd, SHUT_RDWR);
     }
   }
@@ -380,7 +400,8 @@ class Server::Loop {
   std::unordered_map<int, Client> clients_;  // by descriptor
   std::deque<int> strangers_;                // clients that are not admitted, the oldest first
   bool listens_ = true;
-  bool has_warned_ = false;
+  bool has_warned_ = false;          // that a client has another secret
+  bool has_told_of_budget_ = false;  // that a client was disconnected
   const pid_t owner_ = getpid();
   std::thread thread_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,12 +32,12 @@ class PackedSlot {
     if (options.keep_files) {
       if (reader_.is_decoded()) refuse_pixels(dataset);
       const auto bytes = static_cast<std::int64_t>(reader_.file().size());
-      check_size(shape, bytes, dataset, index);
+      check_size(shape, bytes, dataset, index, reader_.name());
       return set(reader_.file(), dataset.label(index), shape.height, shape.width);
     }
     const ImageSize size = wanted_size(shape, options);
     const ImageShape made{shape.channels, size.height, size.width};
-    check_size(made, made.elements(), dataset, index);
+    check_size(made, made.elements(), dataset, index, reader_.name());
     const ImageView image = reader_.pixels({0, 0, shape.height, shape.width});
     set(std::as_bytes(resize(image, size)), dataset.label(index), size.height, size.width);
   }
@@ -60,14 +61,17 @@ class PackedSlot {
     return planar(resampler_.resize(image, size.height, size.width));
   }
 
+  // `file` is empty if the image is in no file of its own.
   static void check_size(const ImageShape& shape, std::int64_t bytes, const ImageDataset& dataset,
-                         std::int64_t index) {
+                         std::int64_t index, std::string_view file) {
     if (std::max(shape.height, shape.width) > formats::kMaximumPackSide ||
         bytes > formats::kMaximumPackRecordBytes) {
-      throw DataError(str(
-          "pack_images: image ", index, " of ", dataset.name(), " is ", shape.height, "x",
-          shape.width, " in ", bytes, " bytes, more than a pack takes (", formats::kMaximumPackSide,
-          " pixels a side, ", formats::kMaximumPackRecordBytes, " bytes); resize it"));
+      const std::string image = str("image ", index, " of ", dataset.name());
+      throw DataError(str("pack_images: ", file.empty() ? image : str(file, " (", image, ")"),
+                          " is ", shape.height, "x", shape.width, " in ", bytes,
+                          " bytes, more than a pack takes (", formats::kMaximumPackSide,
+                          " pixels a side, ", formats::kMaximumPackRecordBytes,
+                          " bytes); resize it"));
     }
   }
 

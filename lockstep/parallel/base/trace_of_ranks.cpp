@@ -16,8 +16,6 @@
 namespace lockstep::parallel {
 namespace {
 
-// Marks the message of a rank without spans, before the reason. Spans begin with '{'.
-constexpr char kNoSpans = '!';
 constexpr int kBarriers = 20;
 
 std::int64_t now_nanoseconds() {
@@ -25,23 +23,9 @@ std::int64_t now_nanoseconds() {
       .count();
 }
 
-std::string spans_or_problem(const RankTrace& trace) {
-  try {
-    return to_text(trace);
-  } catch (const std::exception& error) {
-    return kNoSpans + first_line(error);
-  }
-}
-
 // Writes the file. Returns why it could not be written; empty if it was.
 std::string problem_of_writing(const std::filesystem::path& path,
                                const std::vector<std::string>& spans_of_ranks) {
-  for (std::size_t rank = 0; rank < spans_of_ranks.size(); ++rank) {
-    const std::string& spans = spans_of_ranks[rank];
-    if (spans.front() != kNoSpans) continue;
-    return str("the trace ", path.string(), " was not written, because rank ", rank,
-               " has spans that cannot be put into text: ", spans.substr(1));
-  }
   try {
     std::vector<RankTrace> ranks;
     for (const std::string& spans : spans_of_ranks) ranks.push_back(rank_trace_from(spans));
@@ -91,8 +75,8 @@ void write_trace_of_ranks(const std::filesystem::path& path, const std::vector<S
                         .host = host_name(),
                         .clock = measure_clock_offset(group),
                         .spans = spans};
-  // A failure on one rank must be reported to all others.
-  const auto all = group.gather_object(spans_or_problem(trace), 0);
+  const auto all = group.gather_object(to_text(trace), 0);
+  // A failure of rank 0 must be reported to all others.
   const std::string problem =
       group.broadcast_object(group.rank() == 0 ? problem_of_writing(path, all) : std::string(), 0);
   if (!problem.empty()) throw DataError(problem);

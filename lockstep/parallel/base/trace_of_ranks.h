@@ -23,8 +23,8 @@ void write_recording(const std::filesystem::path& path, Clock::time_point from,
 
 /// Collective over `group`. Rank 0 writes the spans of all ranks to `path` (see
 /// write_chrome_trace()), where each rank appears as a process. Times are converted to rank 0's
-/// monotonic clock with the offsets that this call measures. Throws DataError, on all ranks, if a
-/// rank's spans cannot be serialized or the file cannot be written.
+/// monotonic clock with the offsets that this call measures. Throws DataError, on all ranks, if the
+/// file cannot be written.
 void write_trace_of_ranks(const std::filesystem::path& path, const std::vector<Span>& spans,
                           ProcessGroup& group);
 

@@ -66,19 +66,19 @@ bool may_draw_cached(const at::RecordFunction& function) {
 // The device whose default generator an operator with these arguments draws from; nullopt if it
 // gets a generator of its own.
 std::optional<torch::Device> device_of_draw(c10::ArrayRef<const c10::IValue> arguments) {
-  std::optional<torch::Device> named, of_tensor;
+  std::optional<torch::Device> named_device, tensor_device;
   for (const c10::IValue& argument : arguments) {
     if (argument.isGenerator() && argument.toGenerator().defined()) {
       const at::Generator generator = argument.toGenerator();
       const bool is_default = generator == default_generator(generator.device());
       return is_default ? std::optional(generator.device()) : std::nullopt;
     }
-    if (argument.isDevice() && !named) named = argument.toDevice();
-    if (argument.isTensor() && argument.toTensor().defined() && !of_tensor) {
-      of_tensor = argument.toTensor().device();
+    if (argument.isDevice() && !named_device) named_device = argument.toDevice();
+    if (argument.isTensor() && argument.toTensor().defined() && !tensor_device) {
+      tensor_device = argument.toTensor().device();
     }
   }
-  return named ? named : of_tensor.value_or(torch::kCPU);
+  return named_device ? named_device : tensor_device.value_or(torch::kCPU);
 }
 
 // LibTorch's callbacks are plain functions.

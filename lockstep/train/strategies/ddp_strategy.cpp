@@ -48,15 +48,15 @@ class ZeroStrategy final : public DdpStrategy {
 };
 
 DdpOptions ddp_options_of(const StrategyOptions& options, ParameterMemory memory) {
-  DdpOptions of_ddp{.sync_batch_norm = options.sync_batchnorm,
-                    .find_unused_parameters = options.find_unused_parameters,
-                    .static_graph = options.static_graph,
-                    .parameter_memory = memory};
+  DdpOptions ddp{.sync_batch_norm = options.sync_batchnorm,
+                 .find_unused_parameters = options.find_unused_parameters,
+                 .static_graph = options.static_graph,
+                 .parameter_memory = memory};
   if (options.bucket_cap_mb) {
-    of_ddp.bucket_cap_mb = *options.bucket_cap_mb;
-    of_ddp.first_bucket_cap_mb = std::min(of_ddp.first_bucket_cap_mb, *options.bucket_cap_mb);
+    ddp.bucket_cap_mb = *options.bucket_cap_mb;
+    ddp.first_bucket_cap_mb = std::min(ddp.first_bucket_cap_mb, *options.bucket_cap_mb);
   }
-  return of_ddp;
+  return ddp;
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--optimizer", "adam", "--nesterov"}, 2, "--nesterov belong to --optimizer sgd"},
       {{"mnist", "--optimizer", "adam", "--betas", "0.9", "1"}, 2, "beta2 must be below 1"},
       {{"mnist", "--optimizer", "adamw", "--betas", "0.9"}, 2, "--betas"},
+      {{"mnist", "--optimizer", "adamw", "--betas", "0.9", "0.99", "--betas", "0.8"}, 2, "--betas"},
       {{"mnist", "--gradient-clip-norm", "0"}, 2, "--gradient-clip-norm must be greater than 0"},
       {{"mnist", "--max-epochs", "0"}, 2, "--max-epochs must be from 1"},
       {{"mnist", "--max-epochs", "1000000000000000000"}, 2, "--max-epochs must be from 1"},

@@ -307,6 +307,9 @@ TEST_F(TrainCommand, TrainsWithAnotherOptimizerInFloat16) {
                                               "--optimizer",
                                               "adamw",
                                               "--betas",
+                                              "0.5",
+                                              "0.6",
+                                              "--betas",  // the last pair counts
                                               "0.8",
                                               "0.99",
                                               "--eps",
