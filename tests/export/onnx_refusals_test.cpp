@@ -1,5 +1,7 @@
 // Whatever a trace cannot capture must be rejected with its location, and never become a constant
 // in the model.
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -143,6 +145,18 @@ TEST_F(OnnxRefusals, OverloadsWithOtherArguments) {
                 return net.fc(x.flatten(1)).norm(2, torch::kDouble);
               }),
               AllOf(HasSubstr("aten::norm"), HasSubstr("its form ScalarOpt_dtype")));
+}
+
+TEST_F(OnnxRefusals, NumbersThatChangeAnOperator) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                const Tensor y = net.fc(x.flatten(1));
+                return at::add(y > 0, y > 1, false);
+              }),
+              AllOf(HasSubstr("aten::add"), HasSubstr("booleans times false")));
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                return at::hardtanh(net.fc(x.flatten(1)), std::nan(""), 1);
+              }),
+              AllOf(HasSubstr("aten::hardtanh"), HasSubstr("a limit that is not a number")));
 }
 
 TEST_F(OnnxRefusals, IndicesOfWindowsWithWidePadding) {

@@ -127,6 +127,47 @@ TEST_F(OnnxValues, ReadByComparisonsOfTensors) {
   }
 }
 
+// torch::nn::MultiheadAttention compares its arguments, too, but with the same result either way.
+TEST_F(OnnxValues, ReadByComparisonsBesideAttention) {
+  nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(4, 2));
+  attention->eval();
+  const auto attend = [&](const Tensor& query, const Tensor& key, const Tensor& value) {
+    return std::get<0>(attention->forward(query, key, value));
+  };
+  const auto message = [&](const Forward& code) {
+    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+      return std::vector<Tensor>{code(x[0], x[1])};
+    };
+    return refusal_of(*attention, forward, {torch::randn({3, 2, 4}), torch::randn({3, 2, 4})},
+                      {.dynamic_batch = false});
+  };
+  const std::vector<Forward> plain = {
+      [&](const Tensor& x, const Tensor&) { return attend(x, x, x); },
+      [&](const Tensor& x, const Tensor& y) { return attend(x, y, y); },
+      [&](const Tensor& x, const Tensor& y) { return attend(x, y, y + 1); },
+      [&](const Tensor& x, const Tensor& y) { return attend(attend(x, y, x), y, y * 2); }};
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_EQ(message(plain[i]), "nothing was refused") << i;
+  }
+  const std::vector<Forward> comparing = {[&](const Tensor& x, const Tensor& y) {
+                                            const Tensor z = attend(x, y, y);
+                                            return at::equal(z, y) ? z.relu() : z.sigmoid();
+                                          },
+                                          [&](const Tensor& x, const Tensor& y) {
+                                            const Tensor other = y + 1;
+                                            return at::equal(x, other) ? attend(x, x, x)
+                                                                       : attend(y, y, y);
+                                          },
+                                          [&](const Tensor& x, const Tensor& y) {
+                                            const bool is_same = at::equal(x, y);
+                                            const Tensor z = x * 2;
+                                            return is_same ? attend(x, z, z) : attend(z, y, x);
+                                          }};
+  for (std::size_t i = 0; i < comparing.size(); ++i) {
+    EXPECT_THAT(message(comparing[i]), HasSubstr("reads a value out of a tensor")) << i;
+  }
+}
+
 // LibTorch lists these operations as random although they are not outside of training.
 TEST_F(OnnxValues, RandomOperationsThatAreOffHideNothing) {
   const std::vector<std::pair<const char*, nn::AnyModule>> modules = {

@@ -1,5 +1,6 @@
 // Activations, softmax and dropout.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include <lockstep/export/lowering/functions.h>
@@ -28,6 +29,7 @@ void lower_dropout(RecordedOperation& op, const Operator&) {
 
 std::string clipped(RecordedOperation& op, const std::string& x, double low, double high) {
   const at::ScalarType type = op.result_type();
+  if (std::isnan(low) || std::isnan(high)) op.reject("a limit that is not a number");
   return op.add("Clip", {x, op.graph().scalar(low, type), op.graph().scalar(high, type)});
 }
 
@@ -88,10 +90,12 @@ void lower_celu(RecordedOperation& op, const Operator&) {
 // x / 2 * (1 + erf(x / sqrt(2))), or with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) instead of erf().
 void lower_gelu(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::string x = op.tensor(0);
   const std::string approximate = op.has(1) ? op.text(1) : "none";
-  if (op.opset() >= 20) return op.result("Gelu", {x}, {{"approximate", approximate}});
-  const auto number = [&](double value) { return op.graph().scalar(value, type); };
+  if (op.opset() >= 20) {
+    return op.result("Gelu", {op.tensor(0)}, {{"approximate", approximate}});
+  }
+  const std::string x = op.widened(op.tensor(0), type);
+  const auto number = [&](double value) { return op.wide_scalar(value, type); };
   std::string bell;
   if (approximate == "tanh") {
     const std::string cube = op.add("Mul", {op.add("Mul", {x, x}), x});
@@ -100,13 +104,14 @@ void lower_gelu(RecordedOperation& op, const Operator&) {
   } else {
     bell = op.add("Erf", {op.add("Div", {x, number(std::numbers::sqrt2)})});
   }
-  const std::string half = op.add("Mul", {x, op.add("Add", {bell, number(1)})});
-  op.result("Mul", {half, number(0.5)});
+  const std::string half = op.add("Mul", {x, number(0.5)});
+  op.bind(op.narrowed(op.add("Mul", {half, op.add("Add", {bell, number(1)})}), type));
 }
 
 void lower_silu(RecordedOperation& op, const Operator&) {
-  const std::string x = op.tensor(0);
-  op.result("Mul", {x, sigmoid(op, x, op.result_type())});
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.widened(op.tensor(0), type);
+  op.bind(op.narrowed(op.add("Mul", {x, wide_sigmoid(op, x, type)}), type));
 }
 
 void lower_sigmoid(RecordedOperation& op, const Operator&) {
@@ -114,29 +119,44 @@ void lower_sigmoid(RecordedOperation& op, const Operator&) {
   op.bind(sigmoid(op, op.tensor_as(0, type), type));
 }
 
-void lower_mish(RecordedOperation& op, const Operator&) {
-  const std::string x = op.tensor(0);
-  op.result("Mul", {x, op.add("Tanh", {op.add("Softplus", {x})})});
+// log(1 + exp(x)) as a widened() value. In opset 18, onnxruntime expands Softplus of float16 to
+// exactly this formula, which overflows.
+std::string wide_softplus(RecordedOperation& op, const std::string& x, at::ScalarType type) {
+  return op.add("Softplus", {op.widened(x, type)});
 }
 
-// log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
-void lower_softplus(RecordedOperation& op, const Operator&) {
+void lower_mish(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
+  const std::string x = op.widened(op.tensor(0), type);
+  const std::string gate = op.add("Tanh", {wide_softplus(op, x, type)});
+  op.bind(op.narrowed(op.add("Mul", {x, gate}), type));
+}
+
+// log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold. With a threshold beyond
+// the range of exp() in float32, LibTorch's result is infinity in between, also in float16.
+void lower_softplus(RecordedOperation& op, const Operator&) {
+  constexpr double kLargestExponent = 88.722839;
+  const at::ScalarType type = op.result_type();
+  const auto number = [&](double value) { return op.wide_scalar(value, type); };
   const double beta = op.number_or(1, 1);
-  const std::string x = op.tensor(0);
-  const std::string scale = op.graph().scalar(beta, type);
-  const std::string scaled = beta == 1 ? x : op.add("Mul", {x, scale});
-  const std::string soft = op.add("Softplus", {scaled});
-  const std::string small = beta == 1 ? soft : op.add("Div", {soft, scale});
-  const std::string limit = op.graph().scalar(op.number_or(2, 20), type);
-  op.result("Where", {op.add("Greater", {scaled, limit}), x, small});
+  const double threshold = op.number_or(2, 20);
+  const std::string x = op.widened(op.tensor(0), type);
+  const std::string scaled = beta == 1 ? x : op.add("Mul", {x, number(beta)});
+  std::string soft = wide_softplus(op, scaled, type);
+  if (threshold > kLargestExponent) {
+    const std::string overflows = op.add("Greater", {scaled, number(kLargestExponent)});
+    const std::string infinity = number(std::numeric_limits<double>::infinity());
+    soft = op.add("Where", {overflows, infinity, soft});
+  }
+  const std::string small = beta == 1 ? soft : op.add("Div", {soft, number(beta)});
+  const std::string is_large = op.add("Greater", {scaled, number(threshold)});
+  op.bind(op.narrowed(op.add("Where", {is_large, x, small}), type));
 }
 
 void lower_log_sigmoid(RecordedOperation& op, const Operator&) {
-  // In opset 18, onnxruntime expands Softplus of float16 to log(1 + exp(x)), which overflows.
   const at::ScalarType type = op.result_type();
-  const std::string x = op.widened(op.tensor(0), type);
-  op.bind(op.narrowed(op.add("Neg", {op.add("Softplus", {op.add("Neg", {x})})}), type));
+  const std::string opposite = op.add("Neg", {op.widened(op.tensor(0), type)});
+  op.bind(op.narrowed(op.add("Neg", {wide_softplus(op, opposite, type)}), type));
 }
 
 // clip(x + 3, 0, 6) / 6. ONNX's HardSigmoid and HardSwish round x / 6 + 1 / 2, which is imprecise
@@ -212,14 +232,27 @@ void lower_logit(RecordedOperation& op, const Operator&) {
 void lower_glu(RecordedOperation& op, const Operator&) {
   const std::int64_t axis = op.axis(op.integer_or(1, -1), op.rank(0));
   const std::int64_t size = op.fixed(op.sizes(0).at(static_cast<std::size_t>(axis)), "glu's size");
-  const std::string x = op.tensor(0);
-  const std::string gate = op.slice(x, axis, size / 2, size);
-  op.result("Mul", {op.slice(x, axis, 0, size / 2), sigmoid(op, gate, op.result_type())});
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.widened(op.tensor(0), type);
+  const std::string gate = wide_sigmoid(op, op.slice(x, axis, size / 2, size), type);
+  op.bind(op.narrowed(op.add("Mul", {op.slice(x, axis, 0, size / 2), gate}), type));
 }
 
-void lower_softmax(RecordedOperation& op, const Operator& entry) {
-  op.result(entry.onnx, {op.tensor_as(0, op.result_type())},
+void lower_softmax(RecordedOperation& op, const Operator&) {
+  op.result("Softmax", {op.tensor_as(0, op.result_type())},
             {{"axis", op.axis(op.integer(1), op.rank(0))}});
+}
+
+// A row with infinity is NaN as a whole in LibTorch. onnxruntime's kernel for float64 gives -inf
+// for its other elements. The difference of the largest element from itself is NaN for such a row.
+void lower_log_softmax(RecordedOperation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const std::int64_t axis = op.axis(op.integer(1), op.rank(0));
+  const std::string x = op.tensor_as(0, type);
+  const std::string logarithms = op.add("LogSoftmax", {x}, {{"axis", axis}});
+  if (type != at::kDouble) return op.bind(logarithms);
+  const std::string largest = op.reduce("ReduceMax", x, {axis}, /*keep=*/true);
+  op.result("Add", {logarithms, op.add("Sub", {largest, largest})});
 }
 
 constexpr Operator kActivation[] = {
@@ -237,7 +270,7 @@ constexpr Operator kActivation[] = {
     {"hardtanh", lower_hardtanh},
     {"leaky_relu", lower_leaky_relu},
     {"log_sigmoid", lower_log_sigmoid},
-    {"log_softmax", lower_softmax, "LogSoftmax"},
+    {"log_softmax", lower_log_softmax},
     {"logit", lower_logit},
     {"mish", lower_mish},
     {"prelu", lower_prelu},
@@ -247,7 +280,7 @@ constexpr Operator kActivation[] = {
     {"selu", lower_selu},
     {"sigmoid", lower_sigmoid},
     {"silu", lower_silu},
-    {"softmax", lower_softmax, "Softmax"},
+    {"softmax", lower_softmax},
     {"softplus", lower_softplus},
     {"softshrink", lower_softshrink},
     {"tanh", lower_activation, "Tanh"},

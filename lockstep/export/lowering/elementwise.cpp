@@ -24,27 +24,51 @@ void lower_binary(RecordedOperation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
-// `name` times argument `i`, which defaults to 1.
-std::string times_alpha(RecordedOperation& op, const std::string& name, std::size_t i) {
+// Whether an argument is a number beside float16. LibTorch then computes in float32, with a number
+// that may be out of float16's range.
+bool is_number_beside_half(const RecordedOperation& op, std::size_t i) {
+  return op.result_type() == at::kHalf && op.has(i) && !op.is_tensor(i);
+}
+
+// Argument `i`, a tensor or a number, for arithmetic with widened() values.
+std::string wide_argument(RecordedOperation& op, std::size_t i) {
   const at::ScalarType type = op.result_type();
-  const double alpha = op.number_or(i, 1);
-  return alpha == 1 ? name : op.add("Mul", {name, op.graph().scalar(alpha, type)});
+  if (is_number_beside_half(op, i)) return op.wide_scalar(op.number(i), type);
+  return op.widened(op.tensor_as(i, type), type);
+}
+
+// `onnx`, a product or quotient, of the first two arguments.
+std::string product(RecordedOperation& op, const char* onnx) {
+  const at::ScalarType type = op.result_type();
+  if (!is_number_beside_half(op, 0) && !is_number_beside_half(op, 1)) {
+    return op.add(onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
+  }
+  return op.narrowed(op.add(onnx, {wide_argument(op, 0), wide_argument(op, 1)}), type);
+}
+
+// `onnx`, a sum or difference, of argument `a`, and argument `b` times the number in argument 2,
+// which defaults to 1.
+std::string sum_with_alpha(RecordedOperation& op, const char* onnx, std::size_t a, std::size_t b) {
+  const at::ScalarType type = op.result_type();
+  const double alpha = op.number_or(2, 1);
+  if (alpha == 1) return op.add(onnx, {op.tensor_as(a, type), op.tensor_as(b, type)});
+  const std::string scaled = op.add("Mul", {wide_argument(op, b), op.wide_scalar(alpha, type)});
+  return op.narrowed(op.add(onnx, {wide_argument(op, a), scaled}), type);
 }
 
 void lower_add_or_sub(RecordedOperation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
-  if (type == at::kBool) return op.result("Or", {op.tensor_as(0, type), op.tensor_as(1, type)});
-  op.result(entry.onnx, {op.tensor_as(0, type), times_alpha(op, op.tensor_as(1, type), 2)});
+  if (type != at::kBool) return op.bind(sum_with_alpha(op, entry.onnx, 0, 1));
+  if (op.number_or(2, 1) == 0) op.reject("booleans times false");
+  op.result("Or", {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
 void lower_rsub(RecordedOperation& op, const Operator&) {
-  const at::ScalarType type = op.result_type();
-  op.result("Sub", {op.tensor_as(1, type), times_alpha(op, op.tensor_as(0, type), 2)});
+  op.bind(sum_with_alpha(op, "Sub", 1, 0));
 }
 
 void lower_mul(RecordedOperation& op, const Operator&) {
-  const at::ScalarType type = op.result_type();
-  op.result(type == at::kBool ? "And" : "Mul", {op.tensor_as(0, type), op.tensor_as(1, type)});
+  op.bind(product(op, op.result_type() == at::kBool ? "And" : "Mul"));
 }
 
 // The parts of a floored division, which LibTorch computes from fmod(a, b). A quotient that is
@@ -101,7 +125,7 @@ void lower_div(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string mode = op.has(2) ? op.text(2) : "";
   if (mode == "floor") return op.bind(floored_quotient(op, type));
-  const std::string quotient = op.add("Div", {op.tensor_as(0, type), op.tensor_as(1, type)});
+  const std::string quotient = product(op, "Div");
   const bool cut = mode == "trunc" && at::isFloatingType(type);
   op.bind(cut ? truncated(op, quotient, type) : quotient);
 }
@@ -327,9 +351,12 @@ void lower_hypot(RecordedOperation& op, const Operator&) {
 // self + value * tensor1 * tensor2, or self + value * tensor1 / tensor2.
 void lower_addc(RecordedOperation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
-  const std::string scaled = times_alpha(op, op.tensor_as(1, type), 3);
-  const std::string term = op.add(entry.onnx, {scaled, op.tensor_as(2, type)});
-  op.result("Add", {op.tensor_as(0, type), term});
+  const double value = op.number_or(3, 1);
+  const std::string first = wide_argument(op, 1);
+  const std::string scaled =
+      value == 1 ? first : op.add("Mul", {first, op.wide_scalar(value, type)});
+  const std::string term = op.add(entry.onnx, {scaled, wide_argument(op, 2)});
+  op.bind(op.narrowed(op.add("Add", {wide_argument(op, 0), term}), type));
 }
 
 // Computes from the nearer end, as LibTorch does: start + (end - start) may differ from the end.
@@ -359,6 +386,9 @@ void lower_bounds(RecordedOperation& op, std::optional<std::size_t> low,
 void lower_clamp(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   if (op.is_tensor(1) || op.is_tensor(2)) return lower_bounds(op, 1, 2);
+  for (const std::size_t i : {1, 2}) {  // ONNX's Clip ignores NaN
+    if (op.has(i) && std::isnan(op.number(i))) return lower_bounds(op, 1, 2);
+  }
   op.result("Clip", {op.tensor_as(0, type), op.has(1) ? op.tensor_as(1, type) : "",
                      op.has(2) ? op.tensor_as(2, type) : ""});
 }

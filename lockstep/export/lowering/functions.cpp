@@ -4,10 +4,13 @@
 
 namespace lockstep::onnx {
 
-std::string sigmoid(RecordedOperation& op, const std::string& x, at::ScalarType type) {
+std::string wide_sigmoid(RecordedOperation& op, const std::string& x, at::ScalarType type) {
   const std::string power = op.add("Exp", {op.add("Neg", {op.widened(x, type)})});
-  const std::string sum = op.add("Add", {power, op.wide_scalar(1, type)});
-  return op.narrowed(op.add("Reciprocal", {sum}), type);
+  return op.add("Reciprocal", {op.add("Add", {power, op.wide_scalar(1, type)})});
+}
+
+std::string sigmoid(RecordedOperation& op, const std::string& x, at::ScalarType type) {
+  return op.narrowed(wide_sigmoid(op, x, type), type);
 }
 
 // Kahan's method: u = exp(x) is rounded, and (u - 1) / log(u) is rounded alike, so that the factor

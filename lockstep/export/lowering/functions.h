@@ -12,6 +12,9 @@ namespace lockstep::onnx {
 /// 1 / (1 + exp(-x)). Below -18, onnxruntime's Sigmoid is 0.
 std::string sigmoid(RecordedOperation& op, const std::string& x, at::ScalarType type);
 
+/// 1 / (1 + exp(-x)) as a widened() value.
+std::string wide_sigmoid(RecordedOperation& op, const std::string& x, at::ScalarType type);
+
 /// exp(x) - 1, also for x near 0.
 std::string expm1(RecordedOperation& op, const std::string& x, at::ScalarType type);
 

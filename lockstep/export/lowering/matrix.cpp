@@ -19,9 +19,9 @@ GemmFactor gemm_factor(RecordedOperation& op, std::size_t i) {
   return {op.tensor(i), false};
 }
 
-// alpha * a * b + beta * c for whole numbers, which onnxruntime's Gemm does not take.
-void emit_whole_product(RecordedOperation& op, const GemmFactor& a, const GemmFactor& b,
-                        const std::string& c, double alpha, double beta) {
+// alpha * a * b + beta * c without Gemm.
+void emit_matrix_product(RecordedOperation& op, const GemmFactor& a, const GemmFactor& b,
+                         const std::string& c, double alpha, double beta) {
   const at::ScalarType type = op.result_type();
   const auto matrix = [&](const GemmFactor& factor) {
     return factor.transposed ? op.transpose(factor.name, {1, 0}) : factor.name;
@@ -30,12 +30,16 @@ void emit_whole_product(RecordedOperation& op, const GemmFactor& a, const GemmFa
     return factor == 1 ? name : op.add("Mul", {name, op.graph().scalar(factor, type)});
   };
   const std::string product = scaled(op.add("MatMul", {matrix(a), matrix(b)}), alpha);
-  op.bind(c.empty() ? product : op.add("Add", {product, scaled(c, beta)}));
+  op.bind(c.empty() || beta == 0 ? product : op.add("Add", {product, scaled(c, beta)}));
 }
 
 void emit_gemm(RecordedOperation& op, const GemmFactor& a, const GemmFactor& b,
                const std::string& c, double alpha, double beta) {
-  if (!at::isFloatingType(op.result_type())) return emit_whole_product(op, a, b, c, alpha, beta);
+  // onnxruntime's Gemm does not take whole numbers, and its attributes are float32.
+  const bool has_precise_factors = op.result_type() == at::kDouble && (alpha != 1 || beta != 1);
+  if (!at::isFloatingType(op.result_type()) || has_precise_factors) {
+    return emit_matrix_product(op, a, b, c, alpha, beta);
+  }
   op.result("Gemm", {a.name, b.name, c},
             {{"alpha", alpha},
              {"beta", beta},

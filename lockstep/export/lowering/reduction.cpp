@@ -1,5 +1,6 @@
 // Sums, means, extremes, statistics and sorting along dimensions.
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <lockstep/export/lowering/functions.h>
@@ -37,10 +38,13 @@ void lower_sum(RecordedOperation& op, const Operator& entry) {
                   !over_all && op.flag(2)));
 }
 
-// logsumexp(x, dims, keepdim)
+// logsumexp(x, dims, keepdim). In opset 18, onnxruntime expands ReduceLogSumExp of float16 to
+// log(sum(exp(x))), which overflows.
 void lower_logsumexp(RecordedOperation& op, const Operator& entry) {
-  const std::string x = op.tensor_as(0, op.result_type());
-  op.bind(reduced(op, entry.onnx, x, axes_in(op, 1), op.has(2) && op.flag(2)));
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.widened(op.tensor_as(0, type), type);
+  const bool keep = op.has(2) && op.flag(2);
+  op.bind(op.narrowed(reduced(op, entry.onnx, x, axes_in(op, 1), keep), type));
 }
 
 // amax(x, dims, keepdim)
@@ -171,9 +175,29 @@ void lower_cumsum(RecordedOperation& op, const Operator&) {
   op.result("CumSum", {op.tensor_as(0, op.result_type()), op.graph().scalar(axis, at::kLong)});
 }
 
+// LibTorch counts NaN as larger than infinity, and onnxruntime's TopK may put it anywhere. In these
+// keys infinity stands for NaN, and the largest number of float64 for infinity.
+std::string order_keys(RecordedOperation& op) {
+  const at::ScalarType type = op.type(0);
+  if (!at::isFloatingType(type)) return op.tensor(0);
+  const auto number = [&](double value) { return op.graph().scalar(value, at::kDouble); };
+  const std::string x = op.cast(op.tensor(0), type, at::kDouble);
+  const std::string is_infinite = op.add("IsInf", {x}, {{"detect_negative", 0}});
+  const std::string finite =
+      op.add("Where", {is_infinite, number(std::numeric_limits<double>::max()), x});
+  const std::string infinity = number(std::numeric_limits<double>::infinity());
+  return op.add("Where", {op.add("IsNaN", {x}), infinity, finite});
+}
+
+// The first `count` elements in order, and their indices.
 Names largest(RecordedOperation& op, std::int64_t count, std::int64_t axis, bool descending) {
-  return op.graph().add("TopK", {op.tensor(0), op.graph().integers({count})},
-                        {{"axis", axis}, {"largest", descending ? 1 : 0}, {"sorted", 1}}, 2);
+  const std::string keys = order_keys(op);
+  Names found = op.graph().add("TopK", {keys, op.graph().integers({count})},
+                               {{"axis", axis}, {"largest", descending ? 1 : 0}, {"sorted", 1}}, 2);
+  if (at::isFloatingType(op.type(0))) {
+    found[0] = op.add("GatherElements", {op.tensor(0), found[1]}, {{"axis", axis}});
+  }
+  return found;
 }
 
 // topk(x, k, dim, largest, sorted)

@@ -1,7 +1,6 @@
 #include <lockstep/export/trace/read_observer.h>
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include <torch/csrc/jit/frontend/tracer.h>
@@ -16,16 +15,13 @@ using torch::jit::Value;
 // LibTorch's callbacks are plain functions.
 thread_local ReadObserver* current_observer = nullptr;
 
-std::unique_ptr<at::ObserverContext> observe_read(const at::RecordFunction& function) {
-  if (current_observer == nullptr) return nullptr;
-  const auto inputs = function.inputs();
-  const bool compares = std::strcmp(function.name(), "aten::equal") == 0;
-  if (compares) {
-    current_observer->on_comparison(inputs[0].toTensor(), inputs[1].toTensor());
-  } else if (std::strcmp(function.name(), "aten::_local_scalar_dense") == 0) {
-    current_observer->on_read(inputs[0].toTensor());
-  }
+std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
+  if (current_observer != nullptr) current_observer->begin(function.name(), function.inputs());
   return nullptr;
+}
+
+void on_end(const at::RecordFunction& function, at::ObserverContext*) {
+  if (current_observer != nullptr) current_observer->end(function.name());
 }
 
 }  // namespace
@@ -34,7 +30,7 @@ ReadObserver::ReadObserver(std::size_t inputs, const NamedParameters& parameters
                            std::vector<std::string>& reads)
     : inputs_(inputs), parameters_(parameters), reads_(reads) {
   current_observer = this;
-  callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(observe_read)
+  callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
                                              .needsInputs(true)
                                              .scopes({at::RecordScope::FUNCTION}));
 }
@@ -44,22 +40,51 @@ ReadObserver::~ReadObserver() {
   current_observer = nullptr;
 }
 
-void ReadObserver::on_read(const at::Tensor& tensor) {
+void ReadObserver::begin(const std::string& name, c10::ArrayRef<const c10::IValue> arguments) {
+  if (is_comparing_) return;  // an operation inside of equal()
+  is_comparing_ = name == "aten::equal";
+  if (is_comparing_) return note_comparison(arguments[0].toTensor(), arguments[1].toTensor());
+  if (takes_projection_of_attention(arguments)) compared_.clear();
+  finish();
+  if (name == "aten::_local_scalar_dense") note_read(arguments[0].toTensor(), reads_);
+}
+
+void ReadObserver::end(const std::string& name) {
+  if (name == "aten::equal") is_comparing_ = false;
+}
+
+void ReadObserver::finish() {
+  reads_.insert(reads_.end(), compared_.begin(), compared_.end());
+  compared_.clear();
+  last_compared_ = nullptr;
+}
+
+// Attention compares query and key, then key and value. Nothing is read if both are the same.
+void ReadObserver::note_comparison(const at::Tensor& a, const at::Tensor& b) {
+  const bool goes_on = a.unsafeGetTensorImpl() == last_compared_;
+  if (!goes_on && !compared_.empty() && b.unsafeGetTensorImpl() != last_compared_) finish();
+  last_compared_ = b.unsafeGetTensorImpl();
+  if (a.is_same(b)) return;
+  note_read(a, compared_);
+  note_read(b, compared_);
+}
+
+bool ReadObserver::takes_projection_of_attention(c10::ArrayRef<const c10::IValue> arguments) const {
+  const auto is_projection = [this](const c10::IValue& argument) {
+    return argument.isTensor() &&
+           std::any_of(parameters_.begin(), parameters_.end(), [&](const auto& parameter) {
+             return parameter.first.ends_with("in_proj_weight") &&
+                    parameter.second.is_same(argument.toTensor());
+           });
+  };
+  return !compared_.empty() && std::any_of(arguments.begin(), arguments.end(), is_projection);
+}
+
+void ReadObserver::note_read(const at::Tensor& tensor, std::vector<std::string>& places) const {
   const auto& state = torch::jit::tracer::getTracingState();
   // Calls inside LibTorch's operations, which check their arguments, are not traced.
   if (state == nullptr || !state->hasValue(tensor)) return;
-  if (depends_on_inputs(state->getValue(tensor))) reads_.push_back(last_parameter());
-}
-
-void ReadObserver::on_comparison(const at::Tensor& a, const at::Tensor& b) {
-  const bool in_attention =
-      std::any_of(parameters_.begin(), parameters_.end(), [](const auto& parameter) {
-        return parameter.first.ends_with("in_proj_weight") ||
-               parameter.first.ends_with("q_proj_weight");
-      });
-  if (a.is_same(b) || in_attention) return;
-  on_read(a);
-  on_read(b);
+  if (depends_on_inputs(state->getValue(tensor))) places.push_back(last_parameter());
 }
 
 bool ReadObserver::depends_on_inputs(const Value* value) const {

@@ -11,9 +11,9 @@
 namespace lockstep::onnx {
 
 /// While the observer lives, each item() call of this thread on a traced tensor that depends on one
-/// of the graph's first `inputs` inputs appends the name of the last used parameter to `reads`. The
-/// tracer does not record such a read: the number becomes a constant in the graph. A thread may
-/// have only one observer.
+/// of the graph's first `inputs` inputs, and each comparison of such a tensor by equal(), appends
+/// the name of the last used parameter to `reads`. The tracer does not record such a read: the
+/// number becomes a constant in the graph. A thread may have only one observer.
 class ReadObserver {
  public:
   ReadObserver(std::size_t inputs, const NamedParameters& parameters,
@@ -22,20 +22,27 @@ class ReadObserver {
   ReadObserver(const ReadObserver&) = delete;
   ReadObserver& operator=(const ReadObserver&) = delete;
 
-  /// Called with the tensor that is read.
-  void on_read(const at::Tensor& tensor);
-  /// Called with the tensors that torch::equal() compares. Nothing is read if both are the same, or
-  /// if the module contains attention: torch::nn::MultiheadAttention compares its arguments to save
-  /// work, with the same result.
-  void on_comparison(const at::Tensor& a, const at::Tensor& b);
+  /// Called at the beginning and the end of each operation of LibTorch, also inside another one.
+  void begin(const std::string& name, c10::ArrayRef<const c10::IValue> arguments);
+  void end(const std::string& name);
+  /// Called at the end of the program.
+  void finish();
 
  private:
+  void note_comparison(const at::Tensor& a, const at::Tensor& b);
+  bool takes_projection_of_attention(c10::ArrayRef<const c10::IValue> arguments) const;
+  void note_read(const at::Tensor& tensor, std::vector<std::string>& places) const;
   bool depends_on_inputs(const torch::jit::Value* value) const;
   std::string last_parameter() const;
 
   const std::size_t inputs_;
   const NamedParameters& parameters_;
   std::vector<std::string>& reads_;
+  // torch::nn::MultiheadAttention compares its arguments to save work, with the same result, and
+  // then projects them. Comparisons are kept here until the next operation shows whose they are.
+  std::vector<std::string> compared_{};
+  const c10::TensorImpl* last_compared_ = nullptr;  // the second tensor of the last comparison
+  bool is_comparing_ = false;
   at::CallbackHandle callback_;
 };
 

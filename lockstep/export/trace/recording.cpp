@@ -97,7 +97,7 @@ void forget_removed_nodes(std::vector<Call>& calls, const torch::jit::Graph& gra
 Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters) {
   const at::NoGradGuard no_grad;
   Recording recording;
-  const ReadObserver observer(inputs.size(), parameters, recording.reads);
+  ReadObserver observer(inputs.size(), parameters, recording.reads);
   std::shared_ptr<torch::jit::Graph> unfinished;
   const auto run = [&](Stack stack) {
     unfinished = torch::jit::tracer::getTracingState()->graph;
@@ -105,6 +105,7 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     Tensors given;
     for (const auto& value : stack) given.push_back(value.toTensor());
     recording.outputs = forward(given);
+    observer.finish();
     recording.calls = calls_in(*unfinished);
     return Stack(recording.outputs.begin(), recording.outputs.end());
   };

@@ -1,7 +1,10 @@
 // Special numbers: NaN, infinities, zeros of both signs, arguments with a tiny or a huge result.
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <torch/nn/functional/activation.h>
 
@@ -62,8 +65,11 @@ void add_activation_edges(CaseList& cases) {
     cases.add(each.op, each.function, {rows_of(kSpecial)}).signed_zeros =
         op != "log_sigmoid" && op != "softshrink";
   }
-  // LibTorch's own values for these have no more digits: 1 + erf(x) is rounded.
-  cases.add("gelu", [](const Tensor& x) { return at::gelu(x); }, {rows_of(kSpecial)});
+  // LibTorch's own values for these have no more digits: 1 + erf(x) is rounded. On processors with
+  // AVX-512, and only there, that of infinity is NaN.
+  cases.add("gelu", [](const Tensor& x) { return at::gelu(x); },
+            {rows_of({kNan, -kInf, -0.0, 0.0, 1, -1, 0.5, -0.5})});
+  cases.add("gelu", [](const Tensor& x) { return at::gelu(x, "tanh"); }, {rows_of(kSpecial)});
   cases.add("glu", [](const Tensor& x) { return at::glu(at::stack({x, x}, 2), 2); },
             {rows_of(kOrdinary)});
   cases.add("logit", [](const Tensor& x) { return x.logit(0.1); }, {rows_of(kSpecial)});
@@ -72,6 +78,51 @@ void add_activation_edges(CaseList& cases) {
       .add("leaky_relu", [](const Tensor& x) { return at::leaky_relu(x, 0.01); },
            {rows_of(kOrdinary, torch::kDouble)})
       .tolerance = 1e-14;
+}
+
+// Arguments whose exponentials and squares are beyond the range of float32 or of float16.
+void add_large_arguments(CaseList& cases) {
+  const std::vector<double> large = {-6e4, -700, -100, -89, -80, -17, -12, -9, -1,
+                                     1,    9,    12,   17,  80,  89,  100, 6e4};
+  const std::vector<std::pair<const char*, Function>> functions = {
+      {"softplus", [](const Tensor& x) { return at::softplus(x, 1, 100); }},
+      {"softplus", [](const Tensor& x) { return at::softplus(x, 0.5, 1000); }},
+      {"softplus", [](const Tensor& x) { return at::softplus(x, 3, 10); }},
+      {"log_sigmoid", [](const Tensor& x) { return at::log_sigmoid(x); }},
+      {"mish", [](const Tensor& x) { return at::mish(x); }},
+      {"silu", [](const Tensor& x) { return at::silu(x); }},
+      {"glu", [](const Tensor& x) { return at::glu(at::stack({x, x}, 2), 2); }},
+      {"hardswish", [](const Tensor& x) { return at::hardswish(x); }},
+      {"elu", [](const Tensor& x) { return at::elu(x, 1.3); }},
+      {"tanh", [](const Tensor& x) { return x.tanh(); }},
+      {"softmax", [](const Tensor& x) { return x.softmax(1); }},
+      {"log_softmax", [](const Tensor& x) { return x.log_softmax(1); }},
+      {"logsumexp", [](const Tensor& x) { return x.logsumexp(1); }}};
+  // The results near 0 are smaller than normal numbers.
+  for (const auto& [op, function] : functions) {
+    cases.add(op, function, {rows_of(large)}).negligible = 1e-35;
+  }
+  cases.add("logsumexp", [](const Tensor& x) { return x.logsumexp(1); },
+            {rows_of({1000, 1000.5, -3})});
+  cases.add("logsumexp", [](const Tensor& x) { return x.logsumexp(1); },
+            {rows_of({-1000, -1001, -1002})});
+  for (const char* const approximate : {"none", "tanh"}) {
+    cases
+        .add("gelu", [approximate](const Tensor& x) { return at::gelu(x, approximate); },
+             {rows_of({-6e4, -300, -50, 0.5, 50, 300, 6e4})})
+        .adds_terms = true;
+  }
+  // In float16, LibTorch multiplies by numbers beyond float16's range.
+  const MakeInput factors = rows_of({6e4, 3e4, 1, -5e4});
+  cases.add("mul", [](const Tensor& x) { return x * 1e-6; }, {factors});
+  cases.add("mul", [](const Tensor& x) { return x * 1e5; }, {factors});
+  cases.add("div", [](const Tensor& x) { return x / 1e6; }, {factors});
+  cases.add("add", [](const Tensor& x) { return at::zeros_like(x).add(x, 1e-6); }, {factors});
+  cases.add("rsub", [](const Tensor& x) { return at::rsub(x, 0, 1e-6); }, {factors});
+  cases.add(
+      "addcmul",
+      [](const Tensor& x) { return at::addcmul(at::zeros_like(x), x, at::ones_like(x), 1e-6); },
+      {factors});
 }
 
 void add_function_edges(CaseList& cases) {
@@ -174,6 +225,10 @@ void add_pair_edges(CaseList& cases) {
   two("where", [](const Tensor& a, const Tensor& b) { return at::where(a > b, a, b); });
   two("logical_and", [](const Tensor& a, const Tensor& b) { return a.logical_and(b); });
   two("atan2", [](const Tensor& a, const Tensor& b) { return a.atan2(b); });
+  cases.add("clamp", [](const Tensor& a) { return a.clamp(kNan, 0.5); }, {rows_of(x)});
+  cases.add("clamp", [](const Tensor& a) { return a.clamp(std::nullopt, kNan); }, {rows_of(x)});
+  cases.add("clamp_min", [](const Tensor& a) { return a.clamp_min(kNan); }, {rows_of(x)});
+  cases.add("clamp_max", [](const Tensor& a) { return a.clamp_max(kNan); }, {rows_of(x)});
   cases.add("hypot", [](const Tensor& a, const Tensor& b) { return a.hypot(b); },
             {rows_of({1e30, 1e-30, 0, 3, -kInf, 1e20}), rows_of({1e30, -1e-30, 0, -4, 1, 1})});
   for (const double weight : {0.0, 0.3, 0.5, 1.0, 2.0, -1.0}) {
@@ -243,13 +298,87 @@ void add_reduction_edges(CaseList& cases) {
             {rows_of({-1e4, 0, 2, 3})});
   cases.add("log_softmax", [](const Tensor& x) { return x.log_softmax(1, torch::kDouble); },
             {rows_of({-1e4, 0, 2, 3})});
+  for (const double first : {kInf, kNan}) {
+    for (const auto type : {torch::kFloat, torch::kDouble}) {
+      cases.add("log_softmax", [](const Tensor& x) { return x.log_softmax(1); },
+                {rows_of({first, 1, -kInf}, type)});
+      cases.add("softmax", [](const Tensor& x) { return x.softmax(1); },
+                {rows_of({first, 1, -kInf}, type)});
+    }
+  }
+  cases.add("masked_fill",
+            [](const Tensor& x) { return x.masked_fill(x.amax(1, true) < 0.5, -kInf).softmax(1); },
+            {floats({3})});
   cases.add("var", [](const Tensor& x) { return x.var(1); }, {floats({1})});
+  // A correction that is larger than the number of elements.
+  for (const int correction : {3, 5}) {
+    cases.add("var",
+              [correction](const Tensor& x) {
+                return x.var(torch::IntArrayRef{1}, std::optional<torch::Scalar>(correction));
+              },
+              {rows_of({1, 2, 4})});
+    cases.add("std",
+              [correction](const Tensor& x) {
+                return x.std(torch::IntArrayRef{1}, std::optional<torch::Scalar>(correction));
+              },
+              {rows_of({1, 2, 4})});
+  }
   cases.add("std", [](const Tensor& x) { return x.std(1, false); }, {floats({1})}).signed_zeros =
       true;
   cases.add("rms_norm", [](const Tensor& x) { return at::rms_norm(x, {2}); },
             {rows_of({1e-4, -2e-4}, torch::kDouble)});
   cases.add("rms_norm", [](const Tensor& x) { return at::rms_norm(x, {2}); },
             {rows_of({1e-4, -2e-4})});
+}
+
+// LibTorch sorts NaN behind infinity.
+void add_order_edges(CaseList& cases) {
+  for (const auto type : {torch::kFloat, torch::kDouble}) {
+    const MakeInput all = rows_of({3, kNan, -1, kInf, 2, -kInf, 7}, type);
+    const MakeInput with_nan = rows_of({3, kNan, -1, 2, 7}, type);
+    for (const bool falling : {false, true}) {
+      cases.add("sort", [falling](const Tensor& x) { return x.sort(1, falling); }, {all});
+      cases.add("argsort",
+                [falling](const Tensor& x) { return x.argsort(std::int64_t{1}, falling); }, {all});
+      cases.add("topk", [falling](const Tensor& x) { return x.topk(3, 1, falling); }, {with_nan});
+    }
+  }
+}
+
+// Whole numbers wrap around, and sums of small types are int64.
+void add_whole_number_edges(CaseList& cases) {
+  const std::vector<MakeInput> bytes = {rows_of({0, 1, 200, 255, 7}, torch::kByte),
+                                        rows_of({1, 255, 200, 2, 7}, torch::kByte)};
+  const std::vector<MakeInput> chars = {rows_of({-128, 127, -5, 100, 7}, torch::kChar),
+                                        rows_of({3, 1, 127, 100, -7}, torch::kChar)};
+  const auto two = [&](const char* op, Tensor (*function)(const Tensor&, const Tensor&)) {
+    cases.add(op, function, bytes);
+    cases.add(op, function, chars);
+  };
+  two("add", [](const Tensor& x, const Tensor& y) { return x + y; });
+  two("sub", [](const Tensor& x, const Tensor& y) { return x - y; });
+  two("mul", [](const Tensor& x, const Tensor& y) { return x * y; });
+  two("div", [](const Tensor& x, const Tensor& y) { return x / y; });
+  two("floor_divide", [](const Tensor& x, const Tensor& y) { return x.floor_divide(y); });
+  two("maximum", [](const Tensor& x, const Tensor& y) { return at::maximum(x, y); });
+  const MakeInput truth = truths({5});
+  const MakeInput small = rows_of({-3, 2, 1, 5, -1}, torch::kInt);
+  for (const MakeInput& input : {bytes[0], chars[0], small, truth}) {
+    cases.add("sum", [](const Tensor& x) { return x.sum(1); }, {input});
+    cases.add("prod", [](const Tensor& x) { return x.prod(1); }, {input});
+    cases.add("cumsum", [](const Tensor& x) { return x.cumsum(1); }, {input});
+    cases.add("amax", [](const Tensor& x) { return x.amax(1); }, {input});
+    cases.add("mean", [](const Tensor& x) { return x.mean(1, false, torch::kFloat); }, {input});
+    cases.add("mul", [](const Tensor& x) { return x * 0.5; }, {input});
+  }
+  cases.add("neg", [](const Tensor& x) { return x.neg(); }, {bytes[0]});
+  cases.add("neg", [](const Tensor& x) { return x.neg(); }, {chars[0]});
+  cases.add("rsub", [](const Tensor& x) { return at::rsub(x, 3); }, {bytes[0]});
+  cases.add("add", [](const Tensor& x, const Tensor& y) { return x + y; }, {truth, truth});
+  cases.add("mul", [](const Tensor& x, const Tensor& y) { return x * y; }, {truth, truth});
+  cases.add("lt", [](const Tensor& x, const Tensor& y) { return x < y; },
+            {small, rows_of({-3.5, 2, 1.5, 4.5, -1})});
+  cases.add("eq", [](const Tensor& x, const Tensor& y) { return x == y; }, {chars[0], bytes[0]});
 }
 
 void add_whole_powers(CaseList& cases) {
@@ -267,11 +396,14 @@ void add_whole_powers(CaseList& cases) {
 
 void add_edge_cases(CaseList& cases) {
   add_activation_edges(cases);
+  add_large_arguments(cases);
   add_function_edges(cases);
   add_division_edges(cases);
   add_pair_edges(cases);
   add_comparison_edges(cases);
   add_reduction_edges(cases);
+  add_order_edges(cases);
+  add_whole_number_edges(cases);
   add_whole_powers(cases);
 }
 

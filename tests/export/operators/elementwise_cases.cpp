@@ -1,4 +1,6 @@
 // Element-wise functions and arithmetic.
+#include <optional>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {
@@ -108,11 +110,32 @@ void add_arithmetic(CaseList& cases) {
   cases.add("clamp_max", [](const Tensor& x) { return x.clamp_max(0.1); });
 }
 
+void add_broadcasts(CaseList& cases) {
+  const Tensor row = torch::arange(4, torch::kFloat) - 1.5;
+  const Tensor column = torch::arange(3, torch::kFloat).view({3, 1}) + 0.5;
+  cases.add("lerp", [=](const Tensor& x) { return x.lerp(row, column / 3); });
+  cases.add("lerp", [=](const Tensor& x) { return row.lerp(x, column); });
+  cases.add("where", [=](const Tensor& x) { return at::where(column > 1, x, row); });
+  cases.add("where", [=](const Tensor& x) { return at::where(x > 0, row, column); });
+  cases.add("masked_fill", [=](const Tensor& x) { return x.masked_fill(column > 1, 2.5); });
+  cases.add("masked_fill",
+            [](const Tensor& x) { return x.masked_fill(x > 0, torch::full({}, -3.0)); });
+  cases.add("clamp", [=](const Tensor& x) { return x.clamp(-column, column); });
+  cases.add("clamp", [=](const Tensor& x) { return x.clamp(row, std::optional<Tensor>()); });
+  cases.add("hypot", [=](const Tensor& x) { return row.hypot(x); });
+  cases.add("atan2", [=](const Tensor& x) { return column.atan2(x); });
+  cases.set_adds_terms(true);
+  cases.add("addcmul", [=](const Tensor& x) { return row.addcmul(x, column, 0.5); });
+  cases.add("addcdiv", [=](const Tensor& x) { return x.addcdiv(row, column, 2); });
+  cases.set_adds_terms(false);
+}
+
 }  // namespace
 
 void add_elementwise_cases(CaseList& cases) {
   add_functions(cases);
   add_arithmetic(cases);
+  add_broadcasts(cases);
 }
 
 }  // namespace lockstep::testing_support

@@ -105,6 +105,27 @@ void add_matrix_cases(CaseList& cases) {
   };
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double p : {0.0, 1.0, 2.0, 3.0, 0.5, infinity, -infinity}) distance(p, p < 2);
+  // The added tensor is broadcast, and ignored if its factor is 0.
+  const Tensor weight = torch::arange(20, torch::kFloat).view({4, 5}) / 10;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Tensor& added : {torch::full({}, 0.7), torch::arange(5, torch::kFloat),
+                              torch::ones({1, 5}), torch::full({5}, nan)}) {
+    const double beta = added.isnan().any().item<bool>() ? 0 : 0.5;
+    cases.add("addmm", [=](const Tensor& x) { return at::addmm(added, x, weight, beta, 2); },
+              {floats({4})});
+    cases.add("baddbmm",
+              [=](const Tensor& x, const Tensor& y) { return at::baddbmm(added, x, y, beta, 2); },
+              {floats({3, 4}), floats({4, 5})});
+  }
+  // Attributes of ONNX have the precision of float32.
+  cases
+      .add("addmm",
+           [=](const Tensor& x) {
+             const Tensor factor = weight.to(torch::kDouble);
+             return at::addmm(factor[0], x.to(torch::kDouble), factor, 0.1, 1.0 / 3);
+           },
+           {between(0.5, 2, {4})})
+      .tolerance = 1e-13;
   // One row of weights, without a dimension of its own.
   cases.add("linear",
             [](const Tensor& x) { return at::linear(x, torch::arange(4, torch::kFloat) - 1.5); });
