@@ -220,6 +220,13 @@ TEST_F(ReportPage, TakesRowsOfBenchTable) {
   EXPECT_THAT(page({"run", "rows.json"}), HasSubstr("id=\"scaling\""));
   write_row(R"(, "global_batch": 64, "accumulate_grad_batches": 2)");
   EXPECT_THAT(page({"run", "rows.json"}), Not(HasSubstr("id=\"scaling\"")));
+  // Nor do they state their kernels, which were Lockstep's own.
+  folder_.write(
+      "rows.json",
+      R"([{"recipe": "mnist", "strategy": "ddp", "loader": "native", "threads_per_rank": 1,
+                     "peer": null, "ranks": 2, "images_per_second": 153, "device": "cpu",
+                     "precision": "32", "batch_per_rank": 64}])");
+  EXPECT_THAT(page({"run", "rows.json"}), HasSubstr("<td>153</td><td>1.50</td><td>75.00%</td>"));
   folder_.write("rows.json", "{\"a\": 1}");
   EXPECT_THROW(page({"run", "rows.json"}), DataError);
   EXPECT_THROW(page({"rows.json"}), DataError);
@@ -257,6 +264,22 @@ TEST_F(ReportPage, ShowsARunThatFailedAndOneThatHasJustBegun) {
   EXPECT_THAT(text, HasSubstr("The run has no whole epoch yet."));
   EXPECT_THAT(text, Not(HasSubstr("<svg")));
   EXPECT_THAT(page({"failed", "begun"}), HasSubstr("<svg"));
+}
+
+// What limited the run is known from the epochs after the first one.
+TEST_F(ReportPage, ShowsARunWhoseLastEpochHasNoStep) {
+  const std::string limits = "<ul class=\"advice\">";
+  for (const int epochs : {1, 2}) {
+    nlohmann::json run = nlohmann::json::parse(sample_record({.epochs = epochs}));
+    folder_.write("run/run.json", run.dump());
+    EXPECT_THAT(page({"run"}), HasSubstr(limits));
+    for (const char* of_epoch : {"steps", "seconds"}) {
+      nlohmann::json without = run;
+      without["epochs"].back()[of_epoch] = 0;
+      folder_.write("run/run.json", without.dump());
+      EXPECT_THAT(page({"run"}), Not(HasSubstr(limits))) << epochs << " epochs, no " << of_epoch;
+    }
+  }
 }
 
 TEST_F(ReportPage, EscapesNames) {

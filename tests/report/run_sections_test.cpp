@@ -63,6 +63,29 @@ TEST(LoaderQueue, HasTheFirstNumberAndAllWaitsOfAStep) {
   EXPECT_EQ(html::queue_of({.name = "a run without a trace"}), "");
 }
 
+TEST(TracedStepSection, ListsWhatRanWithinTheStep) {
+  html::RunData run = traced();
+  const auto span = [&](const char* name, double begin, double end) {
+    run.trace->spans.push_back({.rank = 1,
+                                .name = name,
+                                .category = "work",
+                                .track = "loader",
+                                .begin = begin,
+                                .end = end});
+  };
+  span("early", 60, 100);
+  span("into", 70, 101);
+  span("inside", 150, 151);
+  span("out of", 198, 250);
+  span("late", 199, 210);
+  const std::string text = html::traced_step_of(run);
+  EXPECT_THAT(text, HasSubstr("inside</td><td>0.050</td><td>0.001</td>"));
+  EXPECT_THAT(text, HasSubstr("into</td>"));
+  EXPECT_THAT(text, HasSubstr("out of</td>"));
+  EXPECT_THAT(text, Not(HasSubstr("early</td>")));
+  EXPECT_THAT(text, Not(HasSubstr("late</td>")));
+}
+
 TEST(Comparison, BeginsWithTheSettingsThatDiffer) {
   const html::Runs runs = {
       {.name = "a", .configuration = {{"recipe", "mnist"}, {"backend", "shm"}, {"only", "x"}}},

@@ -17,6 +17,7 @@
 #include <lockstep/train/captured_step.h>
 #include <lockstep/train/checkpoints/checkpoint_content.h>
 #include <lockstep/train/measuring/phase_timer.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/far_device/far_device.h>
 #include <tests/train/staged_net.h>
 #include <tests/train/step_loop.h>
@@ -26,6 +27,7 @@ namespace lockstep::train {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 namespace far_device = testing_support::far_device;
@@ -105,7 +107,7 @@ struct DeviceOutcome {
 // Without evaluations. Ignores the loader's thread, which waits for its own stream.
 DeviceOutcome run_task(ClassificationTask task, const StagedRun& given, torch::Device device,
                        std::int64_t batches, std::int64_t log_every = 1,
-                       OnNan on_nan = OnNan::kWarn) {
+                       OnNan on_nan = OnNan::kWarn, bool listens = true) {
   ProcessGroup group = init_process_group({.device = device, .environment = WorkerEnvironment{}});
   Loader loader(train_images(), DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
                 kNormalize, {.batch_size = 10, .device = device});
@@ -116,7 +118,7 @@ DeviceOutcome run_task(ClassificationTask task, const StagedRun& given, torch::D
   run.limit_val_batches = 0;
   run.log_every_n_steps = log_every;
   run.on_nan = on_nan;
-  run.listeners = {&outcome.heard};
+  if (listens) run.listeners = {&outcome.heard};
   const std::size_t before = far_device::waits().size();
   Trainer(run, make_strategy(given.strategy, group, given.options))
       .fit(task, loader, Trainer::LoaderFactory());
@@ -151,6 +153,41 @@ TEST_F(DeviceRun, TellsEachStepsOwnLoss) {
   const DeviceOutcome rarely = run_on(far_device::device(), 5, /*log_every=*/2);
   ASSERT_THAT(rarely.heard.reports, SizeIs(6)) << "steps 2, 4 and the last one of each epoch";
   EXPECT_EQ(rarely.heard.reports[1].loss, heard.heard.reports[3].loss);
+}
+
+// Its output is NaN from the third step on.
+struct PoisonedNetImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor output = net->forward(x);
+    return ++steps == 3 ? output * std::nan("") : output;
+  }
+  MnistNet net = register_module("net", same_net());
+  int steps = 0;
+};
+
+// On a device, a loss is looked at when it has arrived for a report, and at the end of the epoch.
+TEST_F(DeviceRun, WarnsOfALossThatIsNotFinite) {
+  for (const torch::Device device : {torch::Device(torch::kCPU), far_device::device()}) {
+    const auto warnings = [&](std::int64_t log_every, bool listens) {
+      const testing_support::CapturedLog log;
+      run_task({torch::nn::ModuleHolder<PoisonedNetImpl>(std::make_shared<PoisonedNetImpl>()),
+                ClassificationLoss::kNegativeLogLikelihood},
+               {.strategy = "ddp"}, device, 5, log_every, OnNan::kWarn, listens);
+      std::vector<std::string> lines = log.lines();
+      std::erase_if(lines, [](const std::string& line) {
+        return line.find("the loss is ") == std::string::npos;
+      });
+      return lines;
+    };
+    const std::string at_once = "nan in step 3 of epoch 1 (step 3 of the run); the run continues";
+    EXPECT_THAT(warnings(1, true), ElementsAre(HasSubstr(at_once))) << device;
+    EXPECT_THAT(warnings(4, true),
+                ElementsAre(HasSubstr(device.is_cpu() ? at_once : "nan in step 4 of epoch 1")))
+        << device;
+    EXPECT_THAT(warnings(1, false),
+                ElementsAre(HasSubstr(device.is_cpu() ? at_once : "nan in epoch 1; the run")))
+        << device;
+  }
 }
 
 // Fills pinned memory, which each buffer of the loader reuses.

@@ -13,6 +13,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
+#include <lockstep/data/augment/check_augmentation.h>
 #include <lockstep/data/augment/resample.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
@@ -315,6 +316,31 @@ TEST(AugmentationPlan, ImagesOfTheirOwnSizesNeedOneForBatches) {
                            {}, output.data());
               }),
               ::testing::HasSubstr("RandomCrop of 6x5 pixels does not fit into an image of 5x20"));
+}
+
+TEST(AugmentationPlan, NamesTheFileOfAnImageThatDoesNotFit) {
+  const data::NamedImage file{.sample = 7, .file = "a/b.png"}, memory{.sample = 7};
+  const RandomCrop crop{{6, 5}};
+  const auto refusal_of_crop = [&](std::int64_t height, std::int64_t width,
+                                   const data::NamedImage& image) {
+    return message_of<ConfigError>([&] { data::check_fits(crop, height, width, image); });
+  };
+  EXPECT_NO_THROW(data::check_fits(crop, 6, 5, file));
+  const std::string refused = "augmentation: RandomCrop of 6x5 pixels does not fit into an image ";
+  EXPECT_EQ(refusal_of_crop(5, 20, memory), refused + "of 5x20");
+  EXPECT_EQ(refusal_of_crop(20, 4, file), refused + "of 20x4 (a/b.png)");
+
+  const auto refusal = [&](const ImageShape& made, const data::NamedImage& image) {
+    return message_of<DataError>([&] { data::check_made("padding", {1, 2, 3}, made, image); });
+  };
+  EXPECT_NO_THROW(data::check_made("padding", {1, 2, 3}, {1, 65536, 4096}, file)) << "256 MiB";
+  EXPECT_NO_THROW(data::check_made("padding", {1, 2, 3}, {4, 1024, 65536}, file));
+  EXPECT_THAT(refusal({1, 65536, 4097}, memory),
+              ::testing::StartsWith(
+                  "augmentation: image 7: padding an image of 2x3 makes 1x65536x4097, expected"));
+  EXPECT_THAT(refusal({1, 1, 65537}, file),
+              ::testing::StartsWith("a/b.png: padding an image of 2x3 makes 1x1x65537, expected"));
+  EXPECT_THAT(refusal({1, 65537, 1}, file), ::testing::HasSubstr("makes 1x65537x1"));
 }
 
 // The source returns an image of a shape other than declared, for which the output has no room.
