@@ -132,6 +132,18 @@ def several_all_reduce(group, rank, world):
     return tensors + smallest
 
 
+def several_all_reduce_of_each_kind(group, rank, world):
+    results = []
+    options = dist.AllreduceOptions()
+    for dtype, op in [(torch.float32, Op.PRODUCT), (torch.float32, Op.MAX), (torch.int32, Op.BAND),
+                      (torch.int32, Op.BOR), (torch.int32, Op.BXOR)]:
+        tensors = [numbers(rank, dtype=dtype, salt=i) for i in range(3)]
+        options.reduceOp = op
+        raw(group).allreduce(tensors, options).wait()
+        results += tensors
+    return results
+
+
 def several_broadcast(group, rank, world):
     tensors = [numbers(rank, salt=i) for i in range(3)]
     options = dist.BroadcastOptions()
@@ -195,7 +207,8 @@ def batch_isend_irecv(group, rank, world):
 AS_GLOO = [all_reduce, all_reduce_complex, all_reduce_sparse, all_reduce_coalesced, broadcast, reduce,
            reduce_complex, all_gather, all_gather_into_tensor, gather, scatter, reduce_scatter_tensor,
            reduce_scatter_tensor_complex, all_to_all_single, all_to_all_single_uneven, send_and_recv, recv_from_any,
-           batch_isend_irecv, several_all_reduce, several_broadcast, several_all_gather]
+           batch_isend_irecv, several_all_reduce, several_all_reduce_of_each_kind, several_broadcast,
+           several_all_gather]
 
 
 def with_gloo(rank, world):
@@ -227,6 +240,12 @@ def by_definition(rank, world):
         torch.testing.assert_close(tensor, sum(every) / len(every))
     premultiplied = dist._make_nccl_premul_sum(0.5)
     check_equal("premultiplied", all_reduce(None, rank, world, op=premultiplied), [total * 0.5])
+    premultiplied = dist._make_nccl_premul_sum(torch.tensor([0.25]))
+    check_equal("premultiplied by a tensor", all_reduce(None, rank, world, op=premultiplied), [total * 0.25])
+    sparse = [numbers(rank, salt=i).to_sparse() for i in range(2)]
+    raw(dist.group.WORLD).allreduce(sparse, dist.AllreduceOptions()).wait()
+    for tensor in sparse:
+        check_equal("several sparse tensors", [tensor.to_dense()], [sum(every)])
     flags = [numbers(r, dtype=torch.bool) for r in everybody]
     check_equal("or", all_reduce(None, rank, world, torch.bool, Op.MAX), [torch.stack(flags).any(0)])
     check_equal("and", all_reduce(None, rank, world, torch.bool, Op.MIN), [torch.stack(flags).all(0)])

@@ -24,6 +24,45 @@ def wrong_arguments(rank, world):
     assert tensor.eq(world).all()
 
 
+def wrong_lists(rank, world):
+    """Lists that hold a tensor for each device of a rank. All ranks give the same, so nobody waits."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    one, other, whole = torch.ones(3), torch.ones(2), torch.ones(3, dtype=torch.int32)
+    of_second = dist.BroadcastOptions()
+    of_second.rootTensor = 2
+    before_first = dist.BroadcastOptions()
+    before_first.rootTensor = -1
+    greatest = dist.AllreduceOptions()
+    greatest.reduceOp = dist.ReduceOp.MAX
+    gather = dist.distributed_c10d.AllgatherOptions()
+    cases = [
+        (lambda: backend.allreduce([one, other], dist.AllreduceOptions()),
+         ["all_reduce: got a", "expected tensors of one shape, type and layout"]),
+        (lambda: backend.allreduce([one, whole], dist.AllreduceOptions()), ["of one shape, type and layout"]),
+        (lambda: backend.allreduce([one, one.to_sparse()], dist.AllreduceOptions()), ["of one shape, type and layout"]),
+        (lambda: backend.allreduce([one.to_sparse(), one], dist.AllreduceOptions()), ["expected sparse tensors of one shape"]),
+        (lambda: backend.allreduce([one.to_sparse(), other.to_sparse()], dist.AllreduceOptions()),
+         ["expected sparse tensors of one shape"]),
+        (lambda: backend.allreduce([one.to_sparse()], greatest), ["sparse tensors only works with ReduceOp.SUM"]),
+        (lambda: backend.broadcast([one, one.clone()], of_second), ["invalid root tensor: 2, expected from 0 to 1"]),
+        (lambda: backend.broadcast([one, one.clone()], before_first), ["invalid root tensor: -1, expected from 0 to 1"]),
+        (lambda: backend.broadcast([one, other], dist.BroadcastOptions()), ["broadcast: got a", "of one shape"]),
+        (lambda: backend.allgather([[one] * world], [one, one], gather), ["got 1 lists of outputs for 2 inputs"]),
+        (lambda: backend.allgather([[one] * world] * 2, [one, one], gather),
+         [f"got a list of {world} outputs", f"expected {2 * world} of shape [3]"]),
+        (lambda: backend.allgather([[other] * (2 * world)] * 2, [one, one], gather), ["outputs of shape [2]"]),
+        (lambda: backend.reduce([one, one], dist.ReduceOptions()), ["reduce: got 2 tensors, expected 1"]),
+        (lambda: backend.send([one, one], 1 - rank, 0), ["send: got 2 tensors, expected 1"]),
+        (lambda: backend.recv([one, one], 1 - rank, 0), ["recv: got 2 tensors, expected 1"]),
+    ]
+    for call, texts in cases:
+        with raises(ValueError, *texts):
+            call()
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)  # the group is still usable
+    assert tensor.eq(world).all()
+
+
 def desynchronised(rank, world):
     with raises(dist.DistBackendError, "all_reduce[float32, 4", "broadcast[float32, 4"):
         if rank == 0:
@@ -127,6 +166,10 @@ def group_timeout(rank, world):
     before = backend._get_sequence_number_for_group()
     dist.all_reduce(torch.ones(4))
     dist.barrier()
+    if rank == 0:
+        dist.send(torch.ones(4), dst=1)  # messages do not count
+    else:
+        dist.recv(torch.ones(4), src=0)
     assert backend._get_sequence_number_for_group() == before + 2
     group.set_timeout(datetime.timedelta(milliseconds=400))
     return late(rank, world, "work")
@@ -151,6 +194,9 @@ def killed(rank, world, how):
 class Failures(Ranks):
     def test_wrong_arguments(self):
         self.run_ranks(wrong_arguments, 2)
+
+    def test_wrong_lists(self):
+        self.run_ranks(wrong_lists, 2)
 
     def test_desynchronised_ranks(self):
         self.run_ranks(desynchronised, 2)

@@ -119,6 +119,30 @@ def wait_after_future(rank, world):
         assert tensor.eq(world).all() and future.done()
 
 
+def result_futures(rank, world):
+    """The future of the result completes by itself, or is complete if the work is, and tells an error by its value."""
+    success, comm_error = 0, 2  # c10d::WorkResult
+    store = dist.distributed_c10d._get_default_store()
+    early = dist.all_reduce(torch.ones(4), async_op=True)
+    result = early.get_future_result()
+    assert result.wait() == success
+    late = dist.all_reduce(torch.ones(4), async_op=True)
+    late.wait()
+    assert late.get_future_result().done() and late.get_future_result().value() == success
+    assert late.get_future().done()
+    if rank == 1:
+        store.wait(["given up"])
+        return
+    failing = dist.all_reduce(torch.ones(4), async_op=True)
+    result = failing.get_future_result()
+    dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+    assert result.wait() == comm_error
+    assert failing.get_future_result().value() == comm_error
+    with raises(dist.DistBackendError, "aborted"):
+        failing.get_future().wait()
+    store.set("given up", "1")
+
+
 # At interpreter exit, a progress thread has completed futures, or waits for a peer that never calls.
 EXIT_WITHOUT_GOODBYE = """
 import sys
@@ -188,6 +212,9 @@ class Futures(Ranks):
 
     def test_both_ways(self):
         self.run_ranks(wait_after_future, 2)
+
+    def test_the_future_of_the_result(self):
+        self.run_ranks(result_futures, 2)
 
     def run_scripts(self, script, name, *arguments):
         """Runs the program as two ranks, each in its own process. Both must exit with status 0."""
