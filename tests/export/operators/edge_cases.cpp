@@ -381,6 +381,43 @@ void add_whole_number_edges(CaseList& cases) {
   cases.add("eq", [](const Tensor& x, const Tensor& y) { return x == y; }, {chars[0], bytes[0]});
 }
 
+// onnxruntime adds up and multiplies whole numbers in float64, which holds them up to 2^53.
+void add_large_whole_numbers(CaseList& cases) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 60;
+  const MakeInput numbers = integers(0, 8, {3, 5});
+  const auto sum = [&](std::vector<std::int64_t> dimensions, bool keep) {
+    cases.add(
+        "sum",
+        [=](const Tensor& x) { return (x * kLarge + 1).sum(torch::IntArrayRef(dimensions), keep); },
+        {numbers});
+  };
+  sum({1}, false);
+  sum({-1}, true);
+  sum({0, 2}, false);
+  sum({2, 1}, true);
+  cases.add("sum", [](const Tensor& x) { return (x * kLarge + 1).sum(); }, {numbers});
+  cases.add("sum", [](const Tensor& x) { return x.sum(1, false, torch::kInt); },
+            {rows_of({2147483647, 2147483647, 3}, torch::kInt)});
+  cases.add("prod", [](const Tensor& x) { return (x * 3 + 1).prod(1); },
+            {integers(-50, 50, {13, 2})});
+  cases.add("prod", [](const Tensor& x) { return (x * 3 + 1).prod(2, true); },
+            {integers(-50, 50, {2, 16})});
+  cases.add("prod", [](const Tensor& x) { return x.prod(1); }, {integers(-50, 50, {1})});
+  cases.add("dot",
+            [](const Tensor& x) {
+              const Tensor y = x * (kLarge >> 29) + 1;
+              return y[0].dot(y[0]);
+            },
+            {integers(0, 8, {5})});
+  cases.add("cumsum", [](const Tensor& x) { return (x * kLarge + 1).cumsum(2); }, {numbers});
+  cases.add("amax", [](const Tensor& x) { return (x * (kLarge >> 4) + x).amax(2); }, {numbers});
+  cases.add("matmul", [](const Tensor& x) { return (x * kLarge + 1).matmul(x.transpose(1, 2)); },
+            {numbers});
+  cases.add("einsum",
+            [](const Tensor& x) { return at::einsum("bij,bij->bi", {x * kLarge + 1, x}); },
+            {numbers});
+}
+
 void add_whole_powers(CaseList& cases) {
   for (const std::int64_t exponent : {1, 2, 3, 13, 39, 40}) {
     cases.add("pow", [exponent](const Tensor& x) { return x.pow(exponent); },
@@ -404,6 +441,7 @@ void add_edge_cases(CaseList& cases) {
   add_reduction_edges(cases);
   add_order_edges(cases);
   add_whole_number_edges(cases);
+  add_large_whole_numbers(cases);
   add_whole_powers(cases);
 }
 
