@@ -367,10 +367,15 @@ void add_whole_number_edges(CaseList& cases) {
     cases.add("sum", [](const Tensor& x) { return x.sum(1); }, {input});
     cases.add("prod", [](const Tensor& x) { return x.prod(1); }, {input});
     cases.add("cumsum", [](const Tensor& x) { return x.cumsum(1); }, {input});
+  }
+  for (const MakeInput& input : {bytes[0], truth}) {
     cases.add("amax", [](const Tensor& x) { return x.amax(1); }, {input});
     cases.add("mean", [](const Tensor& x) { return x.mean(1, false, torch::kFloat); }, {input});
     cases.add("mul", [](const Tensor& x) { return x * 0.5; }, {input});
   }
+  cases.add("add",
+            [](const Tensor& x, const Tensor& y) { return x.add(y, (std::int64_t{1} << 60) + 1); },
+            {integers(0, 8, {3}), integers(0, 8, {3})});
   cases.add("neg", [](const Tensor& x) { return x.neg(); }, {bytes[0]});
   cases.add("neg", [](const Tensor& x) { return x.neg(); }, {chars[0]});
   cases.add("rsub", [](const Tensor& x) { return at::rsub(x, 3); }, {bytes[0]});
