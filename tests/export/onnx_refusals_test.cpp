@@ -159,6 +159,31 @@ TEST_F(OnnxRefusals, NumbersThatChangeAnOperator) {
               AllOf(HasSubstr("aten::hardtanh"), HasSubstr("a limit that is not a number")));
 }
 
+// onnxruntime computes these in float64, and a product along the batch has no other form.
+TEST_F(OnnxRefusals, SumsAndProductsOfWholeNumbersInFloat64) {
+  struct Case {
+    std::function<Tensor(const Tensor& y)> code;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {[](const Tensor& y) { return at::einsum("bi->b", {y}); }, "a sum of whole numbers"},
+      {[](const Tensor& y) { return at::einsum("bi, bj -> bi", {y, y}); },
+       "a sum of whole numbers"},
+      {[](const Tensor& y) { return at::einsum("ii", {y.t().mm(y)}); }, "a sum of whole numbers"},
+      {[](const Tensor& y) { return at::einsum("bi,k", {y, y[0]}); }, "nothing was refused"},
+      {[](const Tensor& y) { return at::einsum("bi,bi->b", {y, y}); }, "nothing was refused"},
+      {[](const Tensor& y) { return y.prod(0); }, "a product of whole numbers"},
+      {[](const Tensor& y) { return y.prod(1); }, "nothing was refused"}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_THAT(refusal([&](UserNetImpl& net, const Tensor& x) {
+                  return cases[i].code(net.fc(x.flatten(1)).to(torch::kLong));
+                }),
+                HasSubstr(cases[i].message))
+        << i;
+    std::filesystem::remove(folder / "net.onnx");
+  }
+}
+
 TEST_F(OnnxRefusals, IndicesOfWindowsWithWidePadding) {
   EXPECT_THAT(
       refusal([](UserNetImpl&, const Tensor& x) {

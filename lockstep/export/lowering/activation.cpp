@@ -243,16 +243,17 @@ void lower_softmax(RecordedOperation& op, const Operator&) {
             {{"axis", op.axis(op.integer(1), op.rank(0))}});
 }
 
-// A row with infinity is NaN as a whole in LibTorch. onnxruntime's kernel for float64 gives -inf
-// for its other elements. The difference of the largest element from itself is NaN for such a row.
+// onnxruntime's LogSoftmax of float64 is wrong for a row with NaN or infinity, which is NaN as a
+// whole in LibTorch.
 void lower_log_softmax(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::int64_t axis = op.axis(op.integer(1), op.rank(0));
   const std::string x = op.tensor_as(0, type);
-  const std::string logarithms = op.add("LogSoftmax", {x}, {{"axis", axis}});
-  if (type != at::kDouble) return op.bind(logarithms);
-  const std::string largest = op.reduce("ReduceMax", x, {axis}, /*keep=*/true);
-  op.result("Add", {logarithms, op.add("Sub", {largest, largest})});
+  if (type != at::kDouble) return op.result("LogSoftmax", {x}, {{"axis", axis}});
+  const std::string largest = extreme_value(op, Extreme::kMaximum, x, type, {axis}, /*keep=*/true);
+  const std::string shifted = op.add("Sub", {x, largest});
+  const std::string sum = op.reduce("ReduceSum", op.add("Exp", {shifted}), {axis}, /*keep=*/true);
+  op.result("Sub", {shifted, op.add("Log", {sum})});
 }
 
 constexpr Operator kActivation[] = {

@@ -52,7 +52,9 @@ std::string sum_with_alpha(RecordedOperation& op, const char* onnx, std::size_t 
   const at::ScalarType type = op.result_type();
   const double alpha = op.number_or(2, 1);
   if (alpha == 1) return op.add(onnx, {op.tensor_as(a, type), op.tensor_as(b, type)});
-  const std::string scaled = op.add("Mul", {wide_argument(op, b), op.wide_scalar(alpha, type)});
+  const std::string factor =
+      at::isFloatingType(type) ? op.wide_scalar(alpha, type) : op.tensor_as(2, type);
+  const std::string scaled = op.add("Mul", {wide_argument(op, b), factor});
   return op.narrowed(op.add(onnx, {wide_argument(op, a), scaled}), type);
 }
 

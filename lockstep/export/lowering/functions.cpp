@@ -1,6 +1,7 @@
 #include <lockstep/export/lowering/functions.h>
 
 #include <cmath>
+#include <limits>
 
 namespace lockstep::onnx {
 
@@ -43,6 +44,18 @@ std::string extreme_value(RecordedOperation& op, Extreme extreme, const std::str
   const std::string zero = op.graph().scalar(0, type);
   const std::string only_nan = op.add("Where", {op.add("IsNaN", {x}), x, zero});
   return op.add("Sub", {value, op.reduce("ReduceSum", only_nan, axes, keep)});
+}
+
+// The last of the running sums along each axis.
+std::string whole_sum(RecordedOperation& op, const std::string& x,
+                      const std::vector<std::int64_t>& axes, bool keep) {
+  constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+  std::string sum = x;
+  for (const std::int64_t axis : axes) {
+    const std::string at = op.graph().scalar(static_cast<double>(axis), at::kLong);
+    sum = op.slice(op.add("CumSum", {sum, at}), axis, -1, kEnd);
+  }
+  return keep || axes.empty() ? sum : op.squeeze(sum, axes);
 }
 
 std::string vector_norm(RecordedOperation& op, const std::string& x, at::ScalarType type, double p,

@@ -2,6 +2,7 @@
 // own magnitude: onnxruntime's kernels for them flush small results to zero or drop NaN.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ enum class Extreme { kMinimum, kMaximum };
 /// The extreme values along `axes`, which are NaN where any element is.
 std::string extreme_value(RecordedOperation& op, Extreme extreme, const std::string& x,
                           at::ScalarType type, const std::vector<std::int64_t>& axes, bool keep);
+
+/// The sum of whole numbers along `axes`, of sizes other than 0. It wraps around, whereas
+/// onnxruntime's ReduceSum of whole numbers adds up in float64.
+std::string whole_sum(RecordedOperation& op, const std::string& x,
+                      const std::vector<std::int64_t>& axes, bool keep);
 
 /// The p-norm along `axes`, which may be none.
 std::string vector_norm(RecordedOperation& op, const std::string& x, at::ScalarType type, double p,

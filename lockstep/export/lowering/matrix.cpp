@@ -1,4 +1,7 @@
 // Products of matrices and vectors.
+#include <algorithm>
+#include <string_view>
+
 #include <lockstep/export/lowering/functions.h>
 #include <lockstep/export/lowering/operators.h>
 
@@ -94,6 +97,7 @@ void lower_dot(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string products =
       op.add("Mul", {op.widened(op.tensor(0), type), op.widened(op.tensor(1), type)});
+  if (!at::isFloatingType(type)) return op.bind(whole_sum(op, products, {0}, /*keep=*/false));
   op.bind(op.narrowed(op.reduce("ReduceSum", products, {0}, /*keep=*/false), type));
 }
 
@@ -103,10 +107,43 @@ void lower_outer(RecordedOperation& op, const Operator&) {
   op.result("Mul", {column, op.unsqueeze(op.tensor_as(1, type), {0})});
 }
 
+// How many of the comma-separated arguments of einsum() have a dimension.
+std::int64_t arguments_with(char letter, std::string_view arguments) {
+  std::int64_t count = 0;
+  bool has_it = false;
+  for (const char each : arguments) {
+    if (each == ',') {
+      has_it = false;
+    } else if (each == letter && !has_it) {
+      has_it = true;
+      ++count;
+    }
+  }
+  return count;
+}
+
+// Whether an equation of einsum() without spaces adds up a dimension that only one argument has.
+bool sums_one_argument(std::string_view equation) {
+  const auto arrow = equation.find("->");
+  const bool names_result = arrow != std::string_view::npos;
+  const std::string_view arguments = equation.substr(0, arrow);
+  const std::string_view result = names_result ? equation.substr(arrow + 2) : "";
+  return std::any_of(arguments.begin(), arguments.end(), [&](char letter) {
+    if (letter == ',' || letter == '.') return false;
+    const bool is_kept = names_result ? result.find(letter) != std::string_view::npos
+                                      : std::count(arguments.begin(), arguments.end(), letter) == 1;
+    return !is_kept && arguments_with(letter, arguments) == 1;
+  });
+}
+
 // ONNX takes the same equation, without spaces.
 void lower_einsum(RecordedOperation& op, const Operator&) {
   std::string equation = op.text(0);
   std::erase(equation, ' ');
+  // onnxruntime adds them up in float64.
+  if (!at::isFloatingType(op.result_type()) && sums_one_argument(equation)) {
+    op.reject("a sum of whole numbers over a dimension of one argument; use sum()");
+  }
   op.result("Einsum", op.tensors(1), {{"equation", equation}});
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/export/lowering/operators.h>
@@ -108,11 +109,32 @@ Attributes max_pool_attributes(const Windows& windows) {
           {"dilations", windows.dilation}};
 }
 
+bool is_relu(const torch::jit::Node& node) {
+  const std::string_view kind = node.kind().toQualString();
+  return kind == "aten::relu" || kind == "aten::relu_";
+}
+
+// The maxima that a kernel of onnxruntime for float32 has found. It begins with the lowest finite
+// number, and LibTorch with -infinity: they differ for windows of nothing else. Before and behind a
+// relu() the difference cannot be seen.
+std::string with_infinity(RecordedOperation& op, const std::string& maxima) {
+  const auto& uses = op.node().output(0)->uses();
+  const bool is_seen = !is_relu(*op.node().input(0)->node()) &&
+                       std::any_of(uses.begin(), uses.end(),
+                                   [](const torch::jit::Use& use) { return !is_relu(*use.user); });
+  if (!is_seen || op.graph().type_of(maxima) != ElementType::kFloat) return maxima;
+  const at::Tensor lowest = at::full({}, std::numeric_limits<float>::lowest(), at::kFloat);
+  const at::Tensor infinity = at::full({}, -std::numeric_limits<float>::infinity(), at::kFloat);
+  const std::string is_lowest = op.add("Equal", {maxima, op.graph().constant(lowest, "")});
+  return op.add("Where", {is_lowest, op.graph().constant(infinity, ""), maxima});
+}
+
 void lower_max_pool(RecordedOperation& op, const Operator&) {
   Windows windows = windows_of_max_pool(op);
   const std::string x = widely_padded(
       op, windows.has_batch ? op.tensor(0) : op.unsqueeze(op.tensor(0), {0}), windows);
-  const std::string pooled = op.add("MaxPool", {x}, max_pool_attributes(windows));
+  const std::string pooled =
+      with_infinity(op, op.add("MaxPool", {x}, max_pool_attributes(windows)));
   op.bind(windows.has_batch ? pooled : op.squeeze(pooled, {0}));
 }
 
@@ -128,7 +150,7 @@ void lower_max_pool_with_indices(RecordedOperation& op, const Operator&) {
     image *= op.fixed(op.sizes(0)[d], "an image's size");
   }
   const Names pooled = op.graph().add("MaxPool", {op.tensor(0)}, max_pool_attributes(windows), 2);
-  op.bind(pooled[0], 0);
+  op.bind(with_infinity(op, pooled[0]), 0);
   op.bind(op.add("Mod", {pooled[1], op.graph().scalar(static_cast<double>(image), at::kLong)}), 1);
 }
 
@@ -178,6 +200,7 @@ struct AdaptivePooling {
   const char* over_all;   // for the whole image
   const char* over_even;  // for windows of equal size
   const char* reduction;  // for windows of different sizes
+  bool is_maximum = false;
 };
 
 void lower_adaptive(RecordedOperation& op, const AdaptivePooling& pooling) {
@@ -196,9 +219,12 @@ void lower_adaptive(RecordedOperation& op, const AdaptivePooling& pooling) {
     is_even = is_even && size % wanted[d] == 0;
     kernel.push_back(size / wanted[d]);
   }
-  if (is_global) return op.bind(op.add(pooling.over_all, {x}));
+  const auto bind = [&](const std::string& pooled) {
+    op.bind(pooling.is_maximum ? with_infinity(op, pooled) : pooled);
+  };
+  if (is_global) return bind(op.add(pooling.over_all, {x}));
   if (is_even) {
-    return op.bind(op.add(pooling.over_even, {x}, {{"kernel_shape", kernel}, {"strides", kernel}}));
+    return bind(op.add(pooling.over_even, {x}, {{"kernel_shape", kernel}, {"strides", kernel}}));
   }
   for (std::size_t d = 0; d < spatial; ++d) {
     x = pool_dimension(op, pooling.reduction, x, static_cast<std::int64_t>(first + d),
@@ -212,7 +238,7 @@ void lower_adaptive_avg_pool(RecordedOperation& op, const Operator&) {
 }
 
 void lower_adaptive_max_pool(RecordedOperation& op, const Operator&) {
-  lower_adaptive(op, {"GlobalMaxPool", "MaxPool", "ReduceMax"});
+  lower_adaptive(op, {"GlobalMaxPool", "MaxPool", "ReduceMax", /*is_maximum=*/true});
 }
 
 constexpr Operator kPooling[] = {

@@ -1,7 +1,9 @@
 // Sums, means, extremes, statistics and sorting along dimensions.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <string_view>
 
 #include <lockstep/export/lowering/functions.h>
 #include <lockstep/export/lowering/operators.h>
@@ -30,12 +32,44 @@ std::string reduced(RecordedOperation& op, const char* onnx, const std::string& 
   return axes.empty() ? x : op.reduce(onnx, x, axes, keep);
 }
 
+// The product of whole numbers along `axes`, of fixed sizes: the first half times the second, until
+// one element is left. It wraps around, whereas onnxruntime's ReduceProd multiplies in float64.
+std::string whole_product(RecordedOperation& op, const std::string& x,
+                          const std::vector<std::int64_t>& axes, bool keep) {
+  std::string product = x;
+  for (const std::int64_t axis : axes) {
+    std::int64_t count = op.fixed(op.sizes(0).at(static_cast<std::size_t>(axis)),
+                                  "a dimension of a product of whole numbers");
+    Names odd;
+    for (; count > 1; count /= 2) {
+      if (count % 2 == 1) odd.push_back(op.slice(product, axis, count - 1, count));
+      const std::int64_t half = count / 2;
+      product = op.add("Mul",
+                       {op.slice(product, axis, 0, half), op.slice(product, axis, half, 2 * half)});
+    }
+    for (const std::string& each : odd) product = op.add("Mul", {product, each});
+  }
+  return keep || axes.empty() ? product : op.squeeze(product, axes);
+}
+
+// Whether float64 may not hold the sum or product of whole numbers.
+bool needs_whole_arithmetic(const RecordedOperation& op, bool is_sum) {
+  if (!at::isIntegralType(op.result_type(), /*includeBool=*/false)) return false;
+  const bool is_empty = std::any_of(op.sizes(0).begin(), op.sizes(0).end(),
+                                    [](const Extent& size) { return size == static_extent(0); });
+  if (is_empty || op.type(0) == at::kBool) return false;
+  return !is_sum || op.type(0) == at::kLong || op.result_type() != at::kLong;
+}
+
 // sum(x, dtype) and sum(x, dims, keepdim, dtype); also mean and prod.
 void lower_sum(RecordedOperation& op, const Operator& entry) {
   const std::string x = op.tensor_as(0, op.result_type());
   const bool over_all = op.arguments() <= 2;
-  op.bind(reduced(op, entry.onnx, x, over_all ? all_axes(op) : axes_in(op, 1),
-                  !over_all && op.flag(2)));
+  const auto axes = over_all ? all_axes(op) : axes_in(op, 1);
+  const bool keep = !over_all && op.flag(2);
+  const bool is_sum = std::string_view(entry.onnx) == "ReduceSum";
+  if (!needs_whole_arithmetic(op, is_sum)) return op.bind(reduced(op, entry.onnx, x, axes, keep));
+  op.bind(is_sum ? whole_sum(op, x, axes, keep) : whole_product(op, x, axes, keep));
 }
 
 // logsumexp(x, dims, keepdim). In opset 18, onnxruntime expands ReduceLogSumExp of float16 to

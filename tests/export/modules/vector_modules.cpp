@@ -164,6 +164,19 @@ void add_activation_modules(ModuleList& list) {
   list.add("Tanh", "", nn::Tanh(), input);
   list.add("Tanhshrink", "", nn::Tanhshrink(), input);
   list.add("Threshold", "", nn::Threshold(0.2, -3), input);
+  const auto in_place = [&](const char* module, auto net) {
+    list.add_call(
+        module, "inplace(true)", net,
+        [](auto& called, const Tensor& x) { return called->forward(x + 0.1); }, input);
+  };
+  in_place("ELU", nn::ELU(nn::ELUOptions().inplace(true)));
+  in_place("SELU", nn::SELU(nn::SELUOptions().inplace(true)));
+  in_place("CELU", nn::CELU(nn::CELUOptions().inplace(true)));
+  in_place("Hardtanh", nn::Hardtanh(nn::HardtanhOptions().inplace(true)));
+  in_place("LeakyReLU", nn::LeakyReLU(nn::LeakyReLUOptions().inplace(true)));
+  in_place("ReLU6", nn::ReLU6(nn::ReLU6Options().inplace(true)));
+  in_place("RReLU", nn::RReLU(nn::RReLUOptions().inplace(true)));
+  in_place("Threshold", nn::Threshold(nn::ThresholdOptions(0.2, -3).inplace(true)));
   add_softmax_modules(list);
 }
 

@@ -367,10 +367,15 @@ void add_whole_number_edges(CaseList& cases) {
     cases.add("sum", [](const Tensor& x) { return x.sum(1); }, {input});
     cases.add("prod", [](const Tensor& x) { return x.prod(1); }, {input});
     cases.add("cumsum", [](const Tensor& x) { return x.cumsum(1); }, {input});
+  }
+  for (const MakeInput& input : {bytes[0], truth}) {
     cases.add("amax", [](const Tensor& x) { return x.amax(1); }, {input});
     cases.add("mean", [](const Tensor& x) { return x.mean(1, false, torch::kFloat); }, {input});
     cases.add("mul", [](const Tensor& x) { return x * 0.5; }, {input});
   }
+  cases.add("add",
+            [](const Tensor& x, const Tensor& y) { return x.add(y, (std::int64_t{1} << 60) + 1); },
+            {integers(0, 8, {3}), integers(0, 8, {3})});
   cases.add("neg", [](const Tensor& x) { return x.neg(); }, {bytes[0]});
   cases.add("neg", [](const Tensor& x) { return x.neg(); }, {chars[0]});
   cases.add("rsub", [](const Tensor& x) { return at::rsub(x, 3); }, {bytes[0]});
@@ -379,6 +384,43 @@ void add_whole_number_edges(CaseList& cases) {
   cases.add("lt", [](const Tensor& x, const Tensor& y) { return x < y; },
             {small, rows_of({-3.5, 2, 1.5, 4.5, -1})});
   cases.add("eq", [](const Tensor& x, const Tensor& y) { return x == y; }, {chars[0], bytes[0]});
+}
+
+// onnxruntime adds up and multiplies whole numbers in float64, which holds them up to 2^53.
+void add_large_whole_numbers(CaseList& cases) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 60;
+  const MakeInput numbers = integers(0, 8, {3, 5});
+  const auto sum = [&](std::vector<std::int64_t> dimensions, bool keep) {
+    cases.add(
+        "sum",
+        [=](const Tensor& x) { return (x * kLarge + 1).sum(torch::IntArrayRef(dimensions), keep); },
+        {numbers});
+  };
+  sum({1}, false);
+  sum({-1}, true);
+  sum({0, 2}, false);
+  sum({2, 1}, true);
+  cases.add("sum", [](const Tensor& x) { return (x * kLarge + 1).sum(); }, {numbers});
+  cases.add("sum", [](const Tensor& x) { return x.sum(1, false, torch::kInt); },
+            {rows_of({2147483647, 2147483647, 3}, torch::kInt)});
+  cases.add("prod", [](const Tensor& x) { return (x * 3 + 1).prod(1); },
+            {integers(-50, 50, {13, 2})});
+  cases.add("prod", [](const Tensor& x) { return (x * 3 + 1).prod(2, true); },
+            {integers(-50, 50, {2, 16})});
+  cases.add("prod", [](const Tensor& x) { return x.prod(1); }, {integers(-50, 50, {1})});
+  cases.add("dot",
+            [](const Tensor& x) {
+              const Tensor y = x * (kLarge >> 29) + 1;
+              return y[0].dot(y[0]);
+            },
+            {integers(0, 8, {5})});
+  cases.add("cumsum", [](const Tensor& x) { return (x * kLarge + 1).cumsum(2); }, {numbers});
+  cases.add("amax", [](const Tensor& x) { return (x * (kLarge >> 4) + x).amax(2); }, {numbers});
+  cases.add("matmul", [](const Tensor& x) { return (x * kLarge + 1).matmul(x.transpose(1, 2)); },
+            {numbers});
+  cases.add("einsum",
+            [](const Tensor& x) { return at::einsum("bij,bij->bi", {x * kLarge + 1, x}); },
+            {numbers});
 }
 
 void add_whole_powers(CaseList& cases) {
@@ -404,6 +446,7 @@ void add_edge_cases(CaseList& cases) {
   add_reduction_edges(cases);
   add_order_edges(cases);
   add_whole_number_edges(cases);
+  add_large_whole_numbers(cases);
   add_whole_powers(cases);
 }
 

@@ -1,4 +1,6 @@
 // Pooling over windows of fixed and adaptive size.
+#include <limits>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {
@@ -68,6 +70,22 @@ void add_pooling_cases(CaseList& cases) {
   cases.add("adaptive_max_pool3d",
             [values](const Tensor& x) { return values(at::adaptive_max_pool3d(x, {2, 2, 2})); },
             {floats({2, 4, 4, 6})});
+  // Windows without a finite number: float32's kernels in onnxruntime begin with the lowest one.
+  const auto hidden = [](const Tensor& x) {
+    return x.masked_fill(x < 0.7, -std::numeric_limits<double>::infinity());
+  };
+  cases.add("max_pool2d", [hidden](const Tensor& x) { return at::max_pool2d(hidden(x), 3, 2, 1); },
+            {floats({2, 8, 10})});
+  cases.add("max_pool2d",
+            [hidden](const Tensor& x) { return at::max_pool2d(hidden(x), 3, 2, 1).relu(); },
+            {floats({2, 8, 10})});
+  cases.add("max_pool1d", [hidden](const Tensor& x) { return at::max_pool1d(hidden(x), 2); },
+            {floats({2, 10})});
+  for (const std::int64_t size : {1, 3, 4}) {  // over all, of equal size, of different sizes
+    cases.add("adaptive_max_pool1d",
+              [=](const Tensor& x) { return values(at::adaptive_max_pool1d(hidden(x - 1), size)); },
+              {floats({2, 6})});
+  }
 }
 
 }  // namespace lockstep::testing_support
