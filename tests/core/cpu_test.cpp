@@ -76,6 +76,13 @@ TEST(PeakRss, GrowsWithMemoryThatIsTouched) {
   constexpr std::size_t kBytes = std::size_t{64} << 20;
   const std::vector<char> block(kBytes, 1);
   EXPECT_GE(peak_rss_bytes(), static_cast<long long>(block.size()));
+  EXPECT_GE(rss_bytes(), static_cast<long long>(block.size()));
+  const long long proportional = proportional_bytes();  // 0: this kernel does not tell
+  if (proportional != 0) {
+    EXPECT_GE(proportional, static_cast<long long>(block.size()));
+    EXPECT_LT(proportional, 2 * peak_rss_bytes());
+  }
+  EXPECT_LT(rss_bytes(), 2 * peak_rss_bytes());
 }
 
 }  // namespace

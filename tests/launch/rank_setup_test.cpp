@@ -90,6 +90,38 @@ TEST(RankSetup, LeavesBindingToTheScheduler) {
   });
 }
 
+TEST(RankSetup, DividesTheProcessorsThatASchedulerLetsAllRanksShare) {
+  const std::vector<int> all = available_cpus();
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  if (2 * static_cast<long>(all.size()) <= online) GTEST_SKIP() << "has few of the processors";
+  for (const char* source : {"Slurm", "Open MPI", "PMI"}) {
+    in_a_process([&] {
+      WorkerEnvironment worker;
+      worker.world_size = worker.local_world_size = 2;
+      worker.source = source;
+      expect(prepare_rank(worker) == std::max(static_cast<int>(all.size()) / 2, 1), "not half");
+      expect(available_cpus() == all, "pinned");
+    });
+  }
+}
+
+// A scheduler shows each rank its own part of the host.
+TEST(RankSetup, CountsTheProcessorsOfAHost) {
+  in_a_process([all = available_cpus()] {
+    const int online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    WorkerEnvironment worker;
+    worker.source = "torchrun";
+    worker.local_world_size = online;
+    expect(processors_of_host(worker) == static_cast<int>(all.size()), "not those it sees");
+    pin_to_cpus({all.front()});
+    expect(processors_of_host(worker) == 1, "not the one that it sees");
+    worker.source = "Slurm";
+    expect(processors_of_host(worker) == online, "not one for each rank");
+    worker.local_world_size = online + 1;
+    expect(processors_of_host(worker) == 1, "more than there are");
+  });
+}
+
 TEST(RankSetup, PrefixesLogLinesWithTheRank) {
   in_a_process([] {
     std::string line;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -87,6 +88,46 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{5, 2, 13, 12, 4, 5, false},    // one row would be left over
                       Case{5, 2, 12, 13, 4, 5, false},    // nine columns do not fill vectors
                       Case{5, 2, 13, 13, 4, 2, false}));  // another kernel size
+
+// What the kernel does not read, it leaves to LibTorch's operations.
+TEST(ConvPoolReluUnusual, TensorsAreLeftToLibTorch) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(4);
+  const auto x = torch::randn({2, 2, 6, 12});
+  const auto w = torch::randn({3, 2, 5, 5});
+  const auto b = torch::randn({3});
+  EXPECT_EQ(conv_pool_relu_is_fused(x, w, b), __builtin_cpu_supports("avx2") != 0);
+  const std::pair<const char*, Leaves> cases[] = {
+      {"every second column", {torch::randn({2, 2, 6, 24}).slice(3, 0, 24, 2), w, b}},
+      {"images by channels last", {x.contiguous(at::MemoryFormat::ChannelsLast), w, b}},
+      {"transposed filters", {x, w.transpose(2, 3), b}},
+      {"every second bias", {x, w, torch::randn({6}).slice(0, 0, 6, 2)}},
+      {"double", {x.to(torch::kDouble), w.to(torch::kDouble), b.to(torch::kDouble)}},
+      {"filters that are not square", {x, w.narrow(3, 0, 3).contiguous(), b}},
+      {"filters that are not square, either", {x, w.narrow(2, 0, 3).contiguous(), b}},
+      {"an image without a batch", {x[0], w, b}}};
+  for (const auto& [what, in] : cases) {
+    EXPECT_FALSE(conv_pool_relu_is_fused(in.x, in.w, in.b)) << what;
+    EXPECT_TRUE(conv_pool_relu(in.x, in.w, in.b).equal(composed(in.x, in.w, in.b))) << what;
+  }
+  const bool before = at::autocast::is_autocast_enabled(at::kCPU);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  EXPECT_FALSE(conv_pool_relu_is_fused(x, w, b)) << "in 16 bits";
+  at::autocast::set_autocast_enabled(at::kCPU, before);
+  // Filters for other channels, and too few biases, are LibTorch's errors.
+  EXPECT_THROW(conv_pool_relu(x, torch::randn({3, 3, 5, 5}), b), c10::Error);
+  EXPECT_THROW(conv_pool_relu(x, w, torch::randn({2})), c10::Error);
+}
+
+TEST(ConvPoolReluUnusual, ABatchMayBeEmpty) {
+  const Leaves in = random_leaves({0, 2, 6, 12, 3, 5, true});
+  const auto y = conv_pool_relu(in.x, in.w, in.b);
+  EXPECT_EQ(y.sizes(), (std::vector<std::int64_t>{0, 3, 1, 4}));
+  const auto gradients = torch::autograd::grad({y.sum()}, {in.x, in.w, in.b});
+  EXPECT_EQ(gradients[0].sizes(), in.x.sizes());
+  EXPECT_TRUE(gradients[1].equal(torch::zeros_like(in.w)));
+  EXPECT_TRUE(gradients[2].equal(torch::zeros_like(in.b)));
+}
 
 TEST(ConvPoolReluGradient, IsThatOfFiniteDifferences) {
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";

@@ -1,5 +1,6 @@
 #include <lockstep/simulate/trace_profile.h>
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -33,6 +34,12 @@ constexpr const char* kAccepted = "nothing was thrown";
 struct TracedDetails {
   int wait = 0;                  // microseconds that a second batch waits during forward
   std::string parameters = "3";  // the number of parameters in the first bucket
+  int pauses = 0;                // after how many of the first steps something else follows
+  int longer = 0;                // by how many microseconds each step takes longer than the last
+  bool begins_late = false;      // the first step's backward is missing
+  bool accumulates = false;      // a backward before the last one
+  int buckets = 2;
+  std::string last_bytes = "8000";  // size of the second bucket
 };
 
 // A rank whose steps have known times, in microseconds from their start. Forward takes 1,000 (1,100
@@ -43,7 +50,14 @@ class TracedRank {
  public:
   TracedRank(int rank, int steps, TracedDetails details = {})
       : trace_{.rank = rank}, details_(std::move(details)) {
-    for (int i = 0; i < steps; ++i) add_step(3550 * i, rank == 1 ? 100 : 0, i);
+    int begin = 0;
+    for (int i = 0; i < steps; ++i) {
+      add_step(begin, rank == 1 ? 100 : 0, i);
+      begin += 3550 + details_.longer * i;
+      if (i >= details_.pauses) continue;
+      add(i % 2 == 0 ? "evaluation" : "checkpoint", "phase", begin, 90'000, "training");
+      begin += 100'000;
+    }
   }
   const RankTrace& trace() const { return trace_; }
 
@@ -63,7 +77,13 @@ class TracedRank {
     add("step", "step", begin, 3500, "training");
     add("forward", "phase", begin + 5, 990 + late, "training");
     if (details_.wait > 0) add("wait for data", "phase", begin + 200, details_.wait, "training");
-    add("backward", "phase", backward, reduced - backward, "training");
+    if (details_.accumulates) {
+      add("backward", "phase", begin + 100, 300, "training");
+      add("backward", "backward", begin + 120, 200, "backward");
+    }
+    if (number > 0 || !details_.begins_late) {
+      add("backward", "phase", backward, reduced - backward, "training");
+    }
     add("optimizer", "phase", reduced, 200, "training");
     add("wait for data", "phase", begin + 3505, 40, "training");
     add("backward", "backward", backward + 100, 1900, "backward");
@@ -75,7 +95,8 @@ class TracedRank {
           {{"bytes", bytes}, {"parameters", parameters}}, str("step ", number, " bucket ", bucket));
     };
     reduction(0, backward + 850, 400, "4000", details_.parameters.c_str());
-    reduction(1, end, reduced - end, "8000", "1");
+    if (details_.buckets < 2) return;
+    reduction(1, end, reduced - end, details_.last_bytes.c_str(), "1");
   }
 
   RankTrace trace_;
@@ -132,6 +153,146 @@ TEST_F(TraceProfileTest, CountsAWaitWithinTheStepOnce) {
   EXPECT_NEAR(profile.other_seconds, 10 * kMicro, kClose);
   EXPECT_NEAR(profile.straggler_seconds, (50 + 25) * kMicro, kClose);
   EXPECT_NEAR(profile.compute_seconds() + profile.exposed_seconds, profile.step_seconds, kClose);
+}
+
+// An evaluation or a checkpoint follows two of the steps.
+TEST_F(TraceProfileTest, LeavesOutTheTimeOfOtherWork) {
+  write(4, {.pauses = 2}, {.pauses = 2});
+  const StepProfile profile = read_trace_profile(folder_.path());
+  EXPECT_NEAR(profile.step_seconds, 3550e-6, 1e-9);
+  EXPECT_NEAR(profile.step_high_seconds, 3550e-6, 1e-9);
+  EXPECT_NEAR(profile.data_seconds, 40e-6, 1e-9);
+  EXPECT_NEAR(profile.other_seconds, 10e-6, 1e-9);
+  EXPECT_EQ(profile.steps, 4);
+}
+
+TEST_F(TraceProfileTest, HasTheQuartilesOfItsSteps) {
+  write(6, {.longer = 10}, {.longer = 10});
+  const StepProfile profile = read_trace_profile(folder_.path());
+  EXPECT_NEAR(profile.step_low_seconds, 3560e-6, 1e-9);
+  EXPECT_NEAR(profile.step_seconds, 3570e-6, 1e-9);
+  EXPECT_NEAR(profile.step_high_seconds, 3580e-6, 1e-9);
+  EXPECT_NEAR(profile.other_seconds, 30e-6, 1e-9);
+}
+
+TEST_F(TraceProfileTest, LeavesOutAStepInWhichTheTraceBegins) {
+  write(6, {.begins_late = true}, {.begins_late = true});
+  EXPECT_EQ(read_trace_profile(folder_.path()).steps, 5);
+  write(4, {.begins_late = true}, {.begins_late = true});
+  EXPECT_EQ(read_trace_profile(folder_.path()).steps, 3);
+  write(3, {.begins_late = true}, {});
+  EXPECT_THAT(refusal(), HasSubstr("it has 2 whole steps of rank 0; at least 3 are needed"));
+  write(3, {}, {.begins_late = true});
+  EXPECT_THAT(refusal(), HasSubstr("it has 2 whole steps of rank 1; at least 3 are needed"));
+}
+
+// With gradient accumulation, the last backward counts, and the others count as forward.
+TEST_F(TraceProfileTest, TakesTheLastBackwardOfAStep) {
+  write(4, {.accumulates = true}, {.accumulates = true});
+  const StepProfile profile = read_trace_profile(folder_.path());
+  EXPECT_NEAR(profile.forward_seconds, 1050e-6, 1e-9);
+  EXPECT_NEAR(profile.backward_seconds, 2000e-6, 1e-9);
+  EXPECT_NEAR(profile.buckets[0].ready_seconds, 800e-6, 1e-9);
+}
+
+TEST_F(TraceProfileTest, HasTheBucketsThatAllRanksReduce) {
+  write(4, {.last_bytes = "0"}, {.last_bytes = "0"});  // sparse gradients have no size
+  const StepProfile profile = read_trace_profile(folder_.path());
+  ASSERT_EQ(profile.buckets.size(), 1U);
+  EXPECT_DOUBLE_EQ(profile.buckets[0].bytes, 4000);
+  write(4, {}, {.buckets = 1});
+  EXPECT_THAT(refusal(), HasSubstr("trace.json: its ranks have different numbers of buckets"));
+}
+
+// The processors of a host that computes on GPUs are not what its ranks would share.
+TEST_F(TraceProfileTest, TakesTheProcessorsOfRunsThatComputeOnThem) {
+  write(4);
+  folder_.write("run.json", R"({"recipe": "net", "strategy": "ddp", "world_size": 2,
+    "global_batch": 7, "backend": "nccl", "device": "cuda:0", "threads_per_rank": 0,
+    "usable_processors": 8})");
+  const StepProfile profile = read_trace_profile(folder_.path());
+  EXPECT_EQ(profile.processors, 0);
+  EXPECT_EQ(profile.threads_per_rank, 1);
+  EXPECT_EQ(profile.batch_per_rank, 3);
+  EXPECT_EQ(profile.backend, "nccl");
+}
+
+TEST_F(TraceProfileTest, KeepsEveryNumberOfAProfile) {
+  StepProfile written{.name = "net",
+                      .strategy = "ddp",
+                      .backend = "gloo",
+                      .ranks = 3,
+                      .batch_per_rank = 4,
+                      .processors = 5,
+                      .threads_per_rank = 6,
+                      .steps = 7,
+                      .data_seconds = 0.1,
+                      .forward_seconds = 0.2,
+                      .backward_seconds = 0.3,
+                      .optimizer_seconds = 0.4,
+                      .other_seconds = 0.5,
+                      .straggler_seconds = 0.6,
+                      .buckets = {{.bytes = 8, .ready_seconds = 0.25, .parameters = 2}},
+                      .step_seconds = 0.7,
+                      .step_low_seconds = 0.8,
+                      .step_high_seconds = 0.9,
+                      .exposed_seconds = 1.1};
+  folder_.write("profile.json", to_json(written));
+  const StepProfile read = read_step_profile(folder_ / "profile.json");
+  EXPECT_EQ(to_json(read), to_json(written));
+  EXPECT_EQ(read.backend, "gloo");
+  EXPECT_EQ(read.ranks, 3);
+  EXPECT_EQ(read.steps, 7);
+  EXPECT_DOUBLE_EQ(read.data_seconds, 0.1);
+  EXPECT_DOUBLE_EQ(read.forward_seconds, 0.2);
+  EXPECT_DOUBLE_EQ(read.backward_seconds, 0.3);
+  EXPECT_DOUBLE_EQ(read.optimizer_seconds, 0.4);
+  EXPECT_DOUBLE_EQ(read.other_seconds, 0.5);
+  EXPECT_DOUBLE_EQ(read.straggler_seconds, 0.6);
+  EXPECT_DOUBLE_EQ(read.step_low_seconds, 0.8);
+  EXPECT_DOUBLE_EQ(read.step_high_seconds, 0.9);
+  EXPECT_DOUBLE_EQ(read.exposed_seconds, 1.1);
+  EXPECT_DOUBLE_EQ(read.compute_seconds(), 1.5);
+  EXPECT_DOUBLE_EQ(read.buckets[0].ready_seconds, 0.25);
+  EXPECT_EQ(read.buckets[0].parameters, 2);
+}
+
+TEST_F(TraceProfileTest, RefusesNumbersThatCannotBe) {
+  const auto refusal_of = [](const auto& change) {
+    StepProfile profile{.strategy = "ddp", .backward_seconds = 1};
+    profile.buckets = {{.bytes = 8, .ready_seconds = 0.5}, {.bytes = 8, .ready_seconds = 1}};
+    change(profile);
+    return message_of<ConfigError>([&] { validate(profile, "it"); });
+  };
+  EXPECT_EQ(refusal_of([](StepProfile&) {}), "nothing was thrown");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.data_seconds = -1; }),
+            "it: data_seconds must be at least 0, got -1");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.exposed_seconds = std::nan(""); }),
+            "it: exposed_seconds must be at least 0, got nan");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.ranks = 0; }),
+            "it: ranks must be at least 1, got 0");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.threads_per_rank = 0; }),
+            "it: threads_per_rank must be from 1 to 1048576, got 0");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.threads_per_rank = (1 << 20) + 1; }),
+            "it: threads_per_rank must be from 1 to 1048576, got 1048577");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.threads_per_rank = 1 << 20; }),
+            "nothing was thrown");
+  EXPECT_EQ(refusal_of([](StepProfile& to) {
+              to.backward_seconds = 0;
+              to.step_seconds = 1;
+            }),
+            "it: a step of this profile takes no time");
+  EXPECT_THAT(
+      refusal_of([](StepProfile& to) { to.buckets[1].ready_seconds = 0.4; }),
+      HasSubstr("it: buckets must be ready one behind the other, and before backward ends"));
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.buckets[1].ready_seconds = 0.5; }),
+            "nothing was thrown");
+  EXPECT_THAT(refusal_of([](StepProfile& to) { to.buckets[0].ready_seconds = -0.1; }),
+              HasSubstr("got -0.1"));
+  EXPECT_THAT(refusal_of([](StepProfile& to) { to.buckets[0].parameters = 0; }),
+              HasSubstr("it: a bucket must have bytes and parameters, got 8 and 0"));
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.buckets[0].parameters = 8; }),
+            "nothing was thrown");
 }
 
 // In such a run, the measured update is already that of one rank's shard.
