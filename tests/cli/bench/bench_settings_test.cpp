@@ -130,6 +130,11 @@ TEST_F(BenchCommSettingsTest, TakeListsAndChoices) {
   EXPECT_THAT(settings.algorithms, ElementsAre(Algorithm::kRing, Algorithm::kTree));
   EXPECT_EQ(settings.type, detail::DataType::kInt16);
   EXPECT_FALSE(settings.symmetric);
+  EXPECT_TRUE(settings.private_memory);
+  arguments.private_memory = false;
+  arguments.symmetric = true;
+  EXPECT_TRUE(resolve(arguments).symmetric);
+  EXPECT_FALSE(resolve(arguments).private_memory);
   arguments.collective = arguments.algorithm = "all";
   settings = resolve(arguments);
   EXPECT_EQ(settings.collectives.size(), 10U);
@@ -168,6 +173,12 @@ TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
        "bench comm: --explain takes one size, as --bytes, not --sizes"},
       {[](auto& a) { a.explain = true, a.symmetric = true; },
        "bench comm: --explain uses memory of each process"},
+      {[](auto& a) { a.explain = true, a.private_memory = true; },
+       "bench comm: --explain uses memory of each process"},
+      {[](auto& a) { a.explain = true, a.trace = "x.json"; },
+       "bench comm: --explain is a trace itself; leave --trace out"},
+      {[](auto& a) { a.explain = true, a.beside_computing = true; },
+       "bench comm: --explain waits for its runs; leave --beside-computing out"},
       {[](auto& a) { a.explain = true, a.repetitions = 9; },
        "bench comm: --explain makes as many runs as it needs"},
       {[](auto& a) { a.explain = true, a.seconds = 9; },

@@ -109,6 +109,20 @@ TEST(TrainerEma, IsWhatPicturesShow) {
   EXPECT_FALSE(task.shown.allclose(task.net->forward(task.images), 1e-3, 1e-3));
 }
 
+// The averages are those of the last run, which this one has not become.
+TEST(TrainerEma, HasNoAveragesAfterARunThatFailed) {
+  ClassificationTask task(make_digits_net(), ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader = train_loader(group_of_one());
+  Trainer trainer(averaging(1), make_strategy("single", group_of_one()));
+  trainer.fit(task, loader, Trainer::LoaderFactory());
+  EXPECT_FALSE(trainer.averaged_state().empty());
+  const Trainer::LoaderFactory broken = []() -> std::shared_ptr<Loader> {
+    throw DataError("no test images");
+  };
+  EXPECT_THROW(trainer.fit(task, loader, broken), DataError);
+  EXPECT_TRUE(trainer.averaged_state().empty());
+}
+
 TEST(TrainerEma, WorksWithAPipelineOfThreads) {
   const StagedRun pipeline{.strategy = "pipeline", .options = {.stages = 2, .micro_batches = 2}};
   const TrainerOptions run = averaging(2);
