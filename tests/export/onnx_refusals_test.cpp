@@ -520,6 +520,23 @@ TEST_F(OnnxRefusals, ArgumentsWithoutALowering) {
        }},
       {"aten::pixel_unshuffle", "an input of 5 dimensions, expected 4",
        [](UserNetImpl&, const Tensor& x) { return at::pixel_unshuffle(x.unsqueeze(1), 2); }},
+      {"aten::max_pool2d_with_indices", "an input without a batch dimension",
+       [](UserNetImpl&, const Tensor& x) {
+         return std::get<1>(at::max_pool2d_with_indices(x.flatten(0, 1), 2));
+       }},
+      {"aten::repeat_interleave", "repeats must be a number",
+       [](UserNetImpl&, const Tensor& x) {
+         return x.repeat_interleave(torch::tensor({1, 2}), /*dim=*/1);
+       }},
+      {"aten::scaled_dot_product_attention", "dropout_p must be 0, got 0.5",
+       [](UserNetImpl&, const Tensor& x) {
+         return at::scaled_dot_product_attention(x, x, x, {}, 0.5);
+       }},
+      {"aten::scaled_dot_product_attention", "enable_gqa",
+       [](UserNetImpl&, const Tensor& x) {
+         return at::scaled_dot_product_attention(x, x, x, {}, 0, /*is_causal=*/false, std::nullopt,
+                                                 /*enable_gqa=*/true);
+       }},
       {"aten::batch_norm", "its running statistics are not buffers",
        [](UserNetImpl&, const Tensor& x) {
          const Tensor mean = x.mean({0, 2, 3});

@@ -95,6 +95,20 @@ TEST_F(OnnxSizes, ABranchOnASize) {
   }
 }
 
+// LibTorch lists attention as random although it is not without dropout.
+TEST_F(OnnxSizes, ABranchBehindAttention) {
+  for (const bool branches : {false, true}) {
+    const Code code = [branches](const Tensor& x) {
+      const Tensor rows = x.unsqueeze(1);
+      const Tensor y = at::scaled_dot_product_attention(rows, rows, rows).squeeze(1);
+      return branches && x.size(0) > 64 ? y.relu() : y.sigmoid();
+    };
+    EXPECT_THAT(refusal(code, 2),
+                HasSubstr(branches ? "with a batch of 65, forward() goes another way"
+                                   : "nothing was refused"));
+  }
+}
+
 TEST_F(OnnxSizes, TheErrorNamesTheBatchAndThePlace) {
   const std::string message =
       refusal([](const Tensor& x) { return x.size(0) > 64 ? x.relu() : x.sigmoid(); }, 2);

@@ -174,15 +174,15 @@ Recording record_other_values(const Forward& forward, const Tensors& inputs, int
 }
 
 // LibTorch counts operations such as rrelu() and alpha_dropout() among the random ones, although
-// they are random in training only.
+// they are random in training only, and attention, which is so only with dropout.
 bool is_random(const Node& node) {
   const c10::FunctionSchema* const schema = node.maybeSchema();
   if (schema == nullptr || !node.isNondeterministic()) return false;
-  for (const char* const name : {"train", "training"}) {
+  for (const char* const name : {"train", "training", "dropout_p"}) {
     const auto index = schema->argumentIndexWithName(name);
     if (!index) continue;
-    const auto training = torch::jit::toIValue(node.input(static_cast<std::size_t>(*index)));
-    return !training || training->toBool();
+    const auto given = torch::jit::toIValue(node.input(static_cast<std::size_t>(*index)));
+    return !given || given->toScalar().toDouble() != 0;
   }
   return true;
 }
