@@ -61,6 +61,20 @@ TEST(TiedCopiesOfRanks, AddUpTheGradientsThatAreThere) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
+TEST(TiedCopiesOfRanks, AddUpLazyGradients) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    const torch::Tensor weight = zero_weight();
+    const std::vector<NamedStage> stages = {stage_with({{"weight", weight}}),
+                                            stage_with({{"weight", weight}})};
+    TiedCopies copies("pipeline", stages, {0, 1}, group);
+    set_gradient(weight, group.rank() + 1);
+    if (group.rank() == 1) weight.mutable_grad() = at::_neg_view(torch::full({2, 3}, -2.0));
+    copies.add_up();
+    require_gradient(weight, 1 + 2, "weight");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // Existing gradients are left unchanged.
 TEST(TiedCopiesOfRanks, FillInTheGradientsThatAreMissing) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {

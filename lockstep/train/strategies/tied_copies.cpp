@@ -77,13 +77,15 @@ void TiedCopies::add_up() {
 TiedCopies::Gradients TiedCopies::gradients_of(const Row& row) const {
   Gradients gradients;
   for (const auto& [name, copy] : row.copies) {
-    const torch::Tensor& gradient = copy.grad();
+    torch::Tensor& gradient = copy.mutable_grad();
     const bool has_gradient = gradient.defined();
     if (has_gradient && gradient.is_sparse()) {
       throw ConfigError(lockstep::str("strategy ", strategy_, ": the gradient of '", name,
                                       "', which stages on several ranks share, is sparse; make the "
                                       "embedding dense"));
     }
+    // A group reduces memory, which a lazy conjugate or negative only refers to.
+    if (has_gradient) gradient = gradient.resolve_conj().resolve_neg();
     gradients.tensors.push_back(has_gradient ? gradient : torch::zeros_like(copy));
     gradients.present.push_back(has_gradient ? 1.0F : 0.0F);
   }
