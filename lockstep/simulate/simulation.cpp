@@ -75,6 +75,12 @@ class Costs {
     }
     return half_of(all_reduce_transfer(bytes)).alone_seconds;
   }
+  // Hosts whose ranks share one copy of the parameters still gather those that other hosts update.
+  double all_gather_seconds_of_hosts(double bytes) const {
+    const int hosts = network_.wire == Wire::kNetwork ? places_.hosts() : 1;
+    const RankPlaces one_a_host{.ranks = hosts, .ranks_per_host = 1};
+    return all_reduce_cost(options_.algorithm, bytes, one_a_host, network_).seconds / 2;
+  }
 
  private:
   const Network network_;
@@ -110,7 +116,8 @@ void communicate(const StepProfile& profile, const Costs& costs, const Simulatio
     if (bucket.bytes > largest) step.algorithm = costs.all_reduce(bytes).algorithm;
     largest = std::max(largest, bucket.bytes);
     if (sharded && options.shares_parameters) {
-      behind += costs.reduce_scatter(bytes).alone_seconds;
+      behind += costs.reduce_scatter(bytes).alone_seconds +
+                costs.all_gather_seconds_of_hosts(bucket.bytes);
       continue;
     }
     BucketTransfer transfer =

@@ -33,8 +33,8 @@ struct SimulationOptions {
   bool waits_for_data = true;
   bool has_stragglers = true;
   /// zero1 with one copy of the parameters shared by all ranks of a host (`parameter_memory`
-  /// kShared): nothing travels in backward, and each rank reads its share of all gradients in its
-  /// update.
+  /// kShared): nothing travels in backward, each rank reads its share of all gradients in its
+  /// update, and only hosts gather parameters, from each other.
   bool shares_parameters = false;
 };
 

@@ -119,6 +119,7 @@ TEST(Simulation, OfZeroDividesTheUpdate) {
   EXPECT_NEAR(step.exposed_seconds, 0.005 + 0.020, 1e-9);
   EXPECT_NEAR(step.step_seconds, 0.330 - 0.010 + 0.025 + 0.002, 1e-9);
   options.shares_parameters = true;  // no transfers during backward, and nothing to gather
+  options.ranks_per_host = 2;
   EXPECT_NEAR(predict_step(profile_of_a_run(), measured_network(0), 2, options).exposed_seconds,
               0.020, 1e-9);
 }
@@ -130,12 +131,39 @@ TEST(Simulation, OfZeroHalvesOnlyTheGradients) {
   EXPECT_NEAR(step.exposed_seconds, 0.0025 + 0.020, 1e-9);
   EXPECT_NEAR(step.step_seconds, 0.330 - 0.010 + 0.0225 + 0.002, 1e-9);
   options.shares_parameters = true;
+  options.ranks_per_host = 2;
   EXPECT_NEAR(predict_step(profile_of_a_run(), measured_network(0), 2, options).exposed_seconds,
               0.010, 1e-9);
   const auto answers = what_if(profile_of_a_run(), measured_network(0), 2, {.strategy = "zero1"});
   const auto bf16 = std::ranges::find(answers, "bf16 gradients", &WhatIf::name);
   ASSERT_NE(bf16, answers.end());
   EXPECT_NEAR(bf16->step.exposed_seconds, step.exposed_seconds, 1e-9);
+}
+
+// Each host lacks the other hosts' gradients of its own share, and the parameters of their shares.
+// Only the gradients can travel during backward, and not if ranks share the parameters.
+TEST(Simulation, OfZeroIsNoFasterThanTheLinkOfAHost) {
+  const StepProfile profile = profile_of_a_run();
+  const Network network = named_network("", "1gbit");
+  constexpr double kBytesPerSecond = 0.94 * 1e9 / 8;
+  for (const std::string& algorithm : all_reduce_names()) {
+    for (const int ranks_per_host : {1, 2, 3, 8}) {
+      for (const int ranks : {1, 2, 3, 4, 6, 8, 16, 24, 64}) {
+        for (const bool shares : {false, true}) {
+          const int hosts = RankPlaces{.ranks = ranks, .ranks_per_host = ranks_per_host}.hosts();
+          const double lacking = profile.bytes() * (hosts - 1) / hosts / kBytesPerSecond;
+          const PredictedStep step = predict_step(profile, network, ranks,
+                                                  {.strategy = "zero1",
+                                                   .algorithm = algorithm,
+                                                   .ranks_per_host = ranks_per_host,
+                                                   .shares_parameters = shares});
+          EXPECT_GE(step.exposed_seconds, (shares ? 2 : 1) * lacking * (1 - 1e-9))
+              << algorithm << ", " << ranks << " ranks, " << ranks_per_host << " a host"
+              << (shares ? ", shared" : "");
+        }
+      }
+    }
+  }
 }
 
 TEST(Simulation, AnswersWhatIf) {
