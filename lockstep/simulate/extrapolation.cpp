@@ -137,6 +137,18 @@ std::optional<std::string> halved_collectives(const MeasuredNetwork& measured,
              " not measured: half of the all-reduce's time is assumed");
 }
 
+// Hosts whose ranks share the parameters gather them from each other, with one message a host.
+std::optional<std::string> gather_of_hosts(const Network& network,
+                                           const SimulationOptions& options) {
+  const RankPlaces places{.ranks = network.measured->ranks,
+                          .ranks_per_host = options.ranks_per_host};
+  const bool is_one_host = is_within_host(network) || places.hosts() == 1;
+  if (options.strategy != "zero1" || !options.shares_parameters || is_one_host) return std::nullopt;
+  return str("the parameters that ", places.hosts(),
+             " hosts gather from each other are not a collective that was measured: their time is "
+             "modelled from messages");
+}
+
 void add_of_measured(const StepProfile& profile, const Network& network,
                      const std::vector<int>& ranks, const SimulationOptions& options,
                      std::vector<std::string>& to) {
@@ -171,6 +183,7 @@ void add_of_measured(const StepProfile& profile, const Network& network,
       others.push_back(measured.ranks);
     } else {
       add(halved_collectives(measured, options));
+      add(gather_of_hosts(network, options));
       add(buckets_beyond(profile, measured, options));
     }
   }

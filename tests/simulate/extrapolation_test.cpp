@@ -104,8 +104,10 @@ TEST_F(ExtrapolationTest, NamesTheCollectivesOfZeroThatWereNotMeasured) {
   EXPECT_THAT(found({2}), ElementsAre(HasSubstr("reduce_scatter and all_gather on 2 ranks were not "
                                                 "measured: half of the all-reduce's time")));
   options_.shares_parameters = true;
+  options_.ranks_per_host = 2;
   EXPECT_THAT(found({2}), ElementsAre(HasSubstr("reduce_scatter on 2 ranks was not measured")));
   options_.shares_parameters = false;
+  options_.ranks_per_host = 1;
   MeasuredNetwork& measured = *network_.measured;
   measured.reduce_scatter = measured.all_gather = measured.all_reduce;
   EXPECT_THAT(found({2}), IsEmpty());
@@ -117,6 +119,20 @@ TEST_F(ExtrapolationTest, NamesTheCollectivesOfZeroThatWereNotMeasured) {
   measured.reduce_scatter = measured.all_reduce;
   measured.all_gather->alone = MessageCost({{1e3, 1e-3}, {2e6, 2e-3}});
   EXPECT_THAT(found({2}), ElementsAre(HasSubstr("parameters on 2 ranks of 1 MB to 4 MB are")));
+}
+
+TEST_F(ExtrapolationTest, NamesParametersThatOnlyHostsGather) {
+  MeasuredNetwork& measured = *network_.measured;
+  measured.ranks = 4;
+  measured.reduce_scatter = measured.all_reduce;
+  options_.strategy = "zero1";
+  options_.shares_parameters = true;
+  options_.ranks_per_host = 2;
+  EXPECT_THAT(found({4}), ElementsAre(HasSubstr("the parameters that 2 hosts gather from each "
+                                                "other are not a collective that was measured")));
+  profile_.processors = 8;  // enough for all ranks
+  network_.wire = Wire::kOneHost;
+  EXPECT_THAT(found({4}), IsEmpty());
 }
 
 TEST_F(ExtrapolationTest, NamesRanksThatWaitForTheSlowest) {
