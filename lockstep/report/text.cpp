@@ -44,7 +44,8 @@ std::string resumed_line(const RunInfo& info) {
 }  // namespace
 
 std::string fixed_text(double value, int digits) {
-  std::array<char, 400> buffer;  // holds the largest double
+  if (std::isnan(value)) return "nan";  // printf shows the sign of its bits, which means nothing
+  std::array<char, 400> buffer;         // holds the largest double
   std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, value);
   return buffer.data();
 }

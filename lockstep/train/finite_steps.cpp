@@ -19,6 +19,9 @@ bool are_finite(const Tensors& gradients) {
   return std::isfinite(largest.item<double>());
 }
 
+// "nan" or "inf"; the sign of the bits of NaN means nothing.
+std::string loss_text(double loss) { return std::isnan(loss) ? "nan" : lockstep::str(loss); }
+
 }  // namespace
 
 // A forward changes buffers, such as running statistics, before its loss is known.
@@ -65,14 +68,15 @@ std::string FiniteSteps::problem_in(const Step& step, ProcessGroup& group) const
   const std::int64_t rank = size - (is_loss ? found - size : found);
   const std::string where = size == 1 ? std::string() : lockstep::str(" of rank ", rank);
   if (!is_loss) return lockstep::str("a gradient", where, " is not finite");
-  if (rank == group.rank()) return lockstep::str("the loss", where, " is ", loss);
+  if (rank == group.rank()) return lockstep::str("the loss", where, " is ", loss_text(loss));
   return lockstep::str("the loss", where, " is not finite");
 }
 
 void FiniteSteps::note(double loss, const std::string& place) {
   if (policy_ != OnNan::kWarn || warned_ || std::isfinite(loss)) return;
   warned_ = true;
-  log_warning("Trainer: the loss is ", loss, " in ", place, "; the run continues", kAdvice);
+  log_warning("Trainer: the loss is ", loss_text(loss), " in ", place, "; the run continues",
+              kAdvice);
 }
 
 }  // namespace lockstep::train

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include <tests/report/sample_run.h>
@@ -25,6 +26,12 @@ TEST(Text, GroupsThousands) {
                                                   {-1234, "-1,234"},
                                                   {kNan, "nan"}};
   for (const auto& [value, text] : cases) EXPECT_EQ(count_text(value), text);
+}
+
+// On many processors 0 / 0 has the sign bit set.
+TEST(Text, ShowsNanWithoutASign) {
+  for (const double sign : {1.0, -1.0}) EXPECT_EQ(fixed_text(std::copysign(kNan, sign), 4), "nan");
+  EXPECT_EQ(fixed_text(-std::numeric_limits<double>::infinity(), 4), "-inf");
 }
 
 TEST(Text, ShowsDurations) {

@@ -23,6 +23,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/datasets/tensor_dataset.h>
 #include <lockstep/train/checkpoints/checkpoint_folder.h>
+#include <lockstep/train/finite_steps.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
@@ -408,6 +409,20 @@ TEST(TrainerOnNan, StaysStoppedByEarlyStopping) {
   run.early_stopping->check_finite = false;
   const RunReport third = fit_poisoned(run, group_of_one(), {}, c, make_poisoned_net(c));
   EXPECT_EQ(third.epochs.size(), 3U) << "one bad value was counted before";
+}
+
+// On many processors 0 / 0 has the sign bit set.
+TEST(TrainerOnNan, NamesNanWithoutASign) {
+  const double nan = std::copysign(std::numeric_limits<double>::quiet_NaN(), -1.0);
+  CapturedLog log;
+  FiniteSteps warns(OnNan::kWarn, torch::kCPU);
+  warns.note(nan, "step 1");
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("the loss is nan in step 1; the run continues")));
+  FiniteSteps stops(OnNan::kStop, torch::kCPU);
+  ProcessGroup group = group_of_one();
+  const FiniteSteps::Step step{.loss = torch::tensor(nan, torch::kFloat64), .place = "step 1"};
+  EXPECT_THAT(message_of<Error>([&] { stops.allows(step, group); }),
+              HasSubstr("the loss is nan in step 1; the run stops"));
 }
 
 TEST(TrainerOnNan, HasNamesAndRefusesAGraph) {
