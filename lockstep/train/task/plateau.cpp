@@ -139,7 +139,8 @@ bool EarlyStopping::stopped() const {
 
 std::string EarlyStopping::reason() const {
   if (options_.check_finite && !std::isfinite(last_)) {
-    return lockstep::str(options_.monitor, " is ", last_);
+    // The sign of the bits of NaN means nothing.
+    return options_.monitor + " is " + (std::isnan(last_) ? "nan" : lockstep::str(last_));
   }
   return lockstep::str(options_.monitor, " has not improved on ", best_, " in ", bad_values_,
                        bad_values_ == 1 ? " evaluation" : " evaluations");

@@ -423,6 +423,9 @@ TEST(TrainerOnNan, NamesNanWithoutASign) {
   const FiniteSteps::Step step{.loss = torch::tensor(nan, torch::kFloat64), .place = "step 1"};
   EXPECT_THAT(message_of<Error>([&] { stops.allows(step, group); }),
               HasSubstr("the loss is nan in step 1; the run stops"));
+  EarlyStopping early_stopping(EarlyStoppingOptions{.monitor = "loss", .check_finite = true});
+  early_stopping.step(nan);
+  EXPECT_EQ(early_stopping.reason(), "loss is nan");
 }
 
 TEST(TrainerOnNan, HasNamesAndRefusesAGraph) {
