@@ -110,7 +110,8 @@ StateDict TensorSnapshot::take(const StateDict& state) {
     if (is_plain(tensor)) {
       pieces.push_back({begin, bytes, static_cast<const std::byte*>(tensor.const_data_ptr())});
     } else {
-      copy.copy_(tensor, /*non_blocking=*/true);
+      // Lazy marks are resolved first: LibTorch would do it to the copy, which has not arrived yet.
+      copy.copy_(tensor.resolve_conj().resolve_neg(), /*non_blocking=*/true);
       if (tensor.is_cuda()) gpus.insert(tensor.device().index());
     }
     begin += aligned(bytes);
