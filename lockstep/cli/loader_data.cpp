@@ -61,6 +61,13 @@ ImageDataset load_recipe(const recipes::Recipe& recipe, const LoaderDataChoice& 
 
 ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                   const recipes::Recipe* recipe) {
+  std::error_code ignored;
+  const bool is_folder = !is_known_data(choice.source) && fs::is_directory(choice.source, ignored);
+  if (choice.exif_transpose && (recipe || !is_folder)) {
+    throw ConfigError(lockstep::str(command,
+                                    ": --exif-transpose belongs to a folder of images, got ",
+                                    choice.source_option, " ", choice.source));
+  }
   if (recipe) return load_recipe(*recipe, choice);
   if (is_known_data(choice.source)) {
     return open_data(command,
@@ -71,10 +78,10 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                                     join(known_data_names()), "); ", choice.source_option,
                                     " names a folder or a pack itself"));
   }
-  std::error_code ignored;
-  if (fs::is_directory(choice.source, ignored)) {
-    return load_image_folder(
-        choice.source, {.decoding = choice.decoding, .max_image_pixels = choice.max_image_pixels});
+  if (is_folder) {
+    return load_image_folder(choice.source, {.decoding = choice.decoding,
+                                             .max_image_pixels = choice.max_image_pixels,
+                                             .exif_transpose = choice.exif_transpose});
   }
   std::error_code error;  // with one, the file's own message is better
   if (fs::exists(choice.source, error) || error) {

@@ -24,6 +24,7 @@ struct LoaderDataChoice {
   std::optional<std::string> directory;                            ///< --data; for a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;                 ///< limit of each image file
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< how image files are decoded
+  bool exif_transpose = false;  ///< for a folder: ImageFolderOptions::exif_transpose
 };
 
 struct LoaderData {

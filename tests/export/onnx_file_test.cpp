@@ -116,6 +116,29 @@ TEST_F(OnnxFile, KeepsTheOldModelWithItsDataWhenTheProcessIsKilled) {
   }
 }
 
+// Strings of protobuf must be UTF-8, but names of files and modules need not be.
+TEST_F(OnnxFile, HoldsNamesOfAnyBytesAsText) {
+  const std::filesystem::path odd = folder / "n\xe9t.onnx";
+  onnx::Model model = model_of('a');
+  model.metadata["\xff"] = "\xfe";
+  model.graph.initializers.front().name = "caf\xe9.weight";
+  onnx::OnnxNode node;
+  node.op_type = "Identity";
+  node.name = "caf\xe9";
+  node.inputs = {"caf\xe9.weight"};
+  node.outputs = {"y\xff"};
+  model.graph.nodes.push_back(node);
+  onnx::write_model(odd, model, /*most_bytes=*/4096);
+  const testing_support::ReadModel read = read_model(odd);
+  EXPECT_TRUE(read.initializers.contains("caf\\xe9.weight"));
+  EXPECT_TRUE(read.unknown_inputs.empty()) << "the node's input is that initializer";
+  const std::string location = read.locations.at("large");
+  EXPECT_TRUE(location.starts_with("n\\xe9t.onnx.")) << location;
+  EXPECT_EQ(read_text(folder / location).size(), kDataBytes);
+  onnx::write_model(odd, model_of('b'), /*most_bytes=*/4096);
+  EXPECT_THAT(folder.names(), SizeIs(2)) << "the former data are removed";
+}
+
 TEST_F(OnnxFile, RemovesOnlyTheDataOfItsOwnModels) {
   for (const char* name : {"net.onnx.data", "net.onnx.0123.data", "net.onnx.0123456789abcdeX.data",
                            "other.onnx.0123456789abcdef.data"}) {

@@ -8,6 +8,7 @@
 #include <protozero/pbf_writer.hpp>
 
 #include <lockstep/core/atomic_file.h>
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/file.h>
 #include <lockstep/formats/checksum.h>
 
@@ -77,11 +78,16 @@ struct ExternalPlace {
   std::int64_t offset = 0;
 };
 
+// Strings of protobuf are UTF-8. Names of modules and files may have any bytes.
+void write_text(protozero::pbf_writer& out, protozero::pbf_tag_type tag, std::string_view text) {
+  out.add_string(tag, utf8_text(text));
+}
+
 void write_string_pair(protozero::pbf_writer& parent, protozero::pbf_tag_type tag,
                        std::string_view key, std::string_view value) {
   protozero::pbf_writer pair(parent, tag);
-  pair.add_string(field::kKey, key.data(), key.size());
-  pair.add_string(field::kValue, value.data(), value.size());
+  write_text(pair, field::kKey, key);
+  write_text(pair, field::kValue, value);
 }
 
 void write_tensor(protozero::pbf_writer& parent, protozero::pbf_tag_type tag,
@@ -89,7 +95,7 @@ void write_tensor(protozero::pbf_writer& parent, protozero::pbf_tag_type tag,
   protozero::pbf_writer out(parent, tag);
   out.add_packed_int64(field::kDims, tensor.sizes.begin(), tensor.sizes.end());
   out.add_int32(field::kDataType, static_cast<std::int32_t>(tensor.type));
-  out.add_string(field::kTensorName, tensor.name);
+  write_text(out, field::kTensorName, tensor.name);
   if (place == nullptr) {
     out.add_bytes(field::kRawData, reinterpret_cast<const char*>(tensor.bytes.data()),
                   tensor.bytes.size());
@@ -105,7 +111,7 @@ void write_attribute(protozero::pbf_writer& parent, const Attribute& attribute) 
   // AttributeProto.AttributeType, in the order of the variant's alternatives.
   constexpr std::int32_t kTypes[] = {2, 1, 3, 7, 6, 4, 8};
   protozero::pbf_writer out(parent, field::kAttribute);
-  out.add_string(field::kAttributeName, attribute.name);
+  write_text(out, field::kAttributeName, attribute.name);
   std::visit(
       [&out](const auto& value) {
         using Value = std::decay_t<decltype(value)>;
@@ -131,17 +137,17 @@ void write_attribute(protozero::pbf_writer& parent, const Attribute& attribute) 
 
 void write_node(protozero::pbf_writer& parent, const OnnxNode& node) {
   protozero::pbf_writer out(parent, field::kNode);
-  for (const std::string& name : node.inputs) out.add_string(field::kNodeInput, name);
-  for (const std::string& name : node.outputs) out.add_string(field::kNodeOutput, name);
-  out.add_string(field::kNodeName, node.name);
-  out.add_string(field::kOpType, node.op_type);
+  for (const std::string& name : node.inputs) write_text(out, field::kNodeInput, name);
+  for (const std::string& name : node.outputs) write_text(out, field::kNodeOutput, name);
+  write_text(out, field::kNodeName, node.name);
+  write_text(out, field::kOpType, node.op_type);
   for (const Attribute& attribute : node.attributes) write_attribute(out, attribute);
 }
 
 void write_value_info(protozero::pbf_writer& parent, protozero::pbf_tag_type tag,
                       const ValueInfo& value) {
   protozero::pbf_writer out(parent, tag);
-  out.add_string(field::kValueName, value.name);
+  write_text(out, field::kValueName, value.name);
   protozero::pbf_writer type(out, field::kValueType);
   protozero::pbf_writer tensor(type, field::kTensorType);
   tensor.add_int32(field::kElementType, static_cast<std::int32_t>(value.type));
@@ -156,7 +162,7 @@ void write_value_info(protozero::pbf_writer& parent, protozero::pbf_tag_type tag
     if (dimension.symbol.empty()) {
       each.add_int64(field::kDimensionSize, dimension.size);
     } else {
-      each.add_string(field::kDimensionSymbol, dimension.symbol);
+      write_text(each, field::kDimensionSymbol, dimension.symbol);
     }
   }
 }
@@ -168,8 +174,8 @@ std::string serialize(const Model& model, const std::map<std::string, ExternalPl
   content.reserve(static_cast<std::size_t>(bytes_inside) + (std::size_t{1} << 20));
   protozero::pbf_writer out(content);
   out.add_int64(field::kIrVersion, ir_version(model.opset));
-  out.add_string(field::kProducerName, model.producer_name);
-  out.add_string(field::kProducerVersion, model.producer_version);
+  write_text(out, field::kProducerName, model.producer_name);
+  write_text(out, field::kProducerVersion, model.producer_version);
   {
     protozero::pbf_writer opset(out, field::kOpsetImport);
     opset.add_int64(field::kOpsetVersion, model.opset);
@@ -178,7 +184,7 @@ std::string serialize(const Model& model, const std::map<std::string, ExternalPl
     write_string_pair(out, field::kMetadata, key, value);
   }
   protozero::pbf_writer graph(out, field::kModelGraph);
-  graph.add_string(field::kGraphName, model.graph.name);
+  write_text(graph, field::kGraphName, model.graph.name);
   for (const OnnxNode& node : model.graph.nodes) write_node(graph, node);
   for (const ValueInfo& value : model.graph.inputs) write_value_info(graph, field::kInput, value);
   for (const ValueInfo& value : model.graph.outputs) {
@@ -201,6 +207,11 @@ bool is_external(const TensorData& tensor) {
   return static_cast<std::int64_t>(tensor.bytes.size()) >= kLeastExternalBytes;
 }
 
+// The name of the model's file as its data files have it: the model names them, in UTF-8.
+std::string name_for_data(const std::filesystem::path& path) {
+  return utf8_text(path.filename().string());
+}
+
 std::filesystem::path data_file_of(const std::filesystem::path& path, const Model& model) {
   formats::Checksum checksum;
   for (const TensorData& tensor : model.graph.initializers) {
@@ -213,7 +224,7 @@ std::filesystem::path data_file_of(const std::filesystem::path& path, const Mode
   for (std::size_t i = kChecksumDigits; i-- > 0;) {
     digits += kHexDigits[checksum.value() >> (4 * i) & 15];
   }
-  return path.string() + '.' + digits + std::string(kDataEnding);
+  return path.parent_path() / (name_for_data(path) + '.' + digits + std::string(kDataEnding));
 }
 
 // Whether data_file_of() may have produced this name for a file beside a model called `model`.
@@ -237,7 +248,7 @@ void remove_former_data(const std::filesystem::path& path, const std::filesystem
        entry.increment(ignored)) {
     const std::string name = entry->path().filename().string();
     const std::string complete = name.substr(0, name.rfind(".tmp-"));
-    if (!is_data_file(complete, path.filename().string())) continue;
+    if (!is_data_file(complete, name_for_data(path))) continue;
     if (name != complete) {
       incomplete.insert(folder / complete);
     } else if (name != kept.filename()) {

@@ -24,8 +24,9 @@ struct WrittenModel {
 /// which must stay beside the model. CHECKSUM is the checksum of the data in 16 digits, so a model
 /// never finds another model's data. The data is complete before the model gets its name, and the
 /// data of earlier models at `path` is removed afterwards, so an interruption leaves either the old
-/// model with its data or the new one. Only one thread at a time may write to a path. Throws
-/// DataError if a file cannot be written.
+/// model with its data or the new one. Names that are not UTF-8, including the one in PATH, are
+/// written by utf8_text(). Only one thread at a time may write to a path. Throws DataError if a
+/// file cannot be written.
 WrittenModel write_model(const std::filesystem::path& path, const Model& model,
                          std::int64_t most_bytes = kMostBytesInOneFile);
 

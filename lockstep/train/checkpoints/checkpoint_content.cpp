@@ -8,6 +8,7 @@
 
 #include <torch/utils.h>
 
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/train/checkpoints/tensor_types.h>
 
@@ -115,6 +116,9 @@ void require_storable(const StateDict& state) {
                                           ", expected a dense tensor with values"));
     }
     static_cast<void>(dtype_name(tensor.scalar_type(), name));
+    if (is_utf8(name)) continue;
+    throw CheckpointError(lockstep::str("checkpoint: cannot store '", utf8_text(name),
+                                        "', whose name is not UTF-8; rename its module"));
   }
 }
 

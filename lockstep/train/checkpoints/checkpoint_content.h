@@ -24,7 +24,7 @@ StateDict named_for_file(const StateDict& training);
 void require_distinct_names(const StateDict& state, const std::string& what_fails);
 
 /// Throws CheckpointError, which names the tensor, unless all are dense tensors of types that
-/// safetensors has.
+/// safetensors has, with names in UTF-8.
 void require_storable(const StateDict& state);
 
 /// Contiguous tensors on the CPU, and views of their bytes for a file. A tensor that is already

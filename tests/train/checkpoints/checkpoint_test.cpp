@@ -128,6 +128,10 @@ TEST_F(Checkpoint, NamesATensorThatNoFileCanHold) {
     EXPECT_THAT(message_of<CheckpointError>([&] { save_checkpoint(path, module, {}, kInfo); }),
                 HasSubstr(expected));
   }
+  torch::nn::Module module;
+  module.register_buffer("caf\xe9", torch::ones({2}));
+  EXPECT_THAT(message_of<CheckpointError>([&] { save_checkpoint(path, module, {}, kInfo); }),
+              HasSubstr("cannot store 'caf\\xe9', whose name is not UTF-8"));
 }
 
 TEST_F(Checkpoint, KeepsAConvolutionsMemoryFormat) {
