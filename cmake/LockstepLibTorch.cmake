@@ -4,7 +4,11 @@
 # Normally find_package(Torch) finds LibTorch. LOCKSTEP_TORCH_ROOT names its folder instead (with include/ and lib/, as
 # in a Python's site-packages): TorchConfig.cmake of a CUDA build requires a complete CUDA toolkit with every library,
 # although LibTorch's own wheels contain all that compiling and linking need. LOCKSTEP_CUDA adds the CUDA and NCCL
-# parts. AUTO becomes ON or OFF here, depending on what is installed.
+# parts. AUTO becomes ON or OFF here, depending on what is installed. LOCKSTEP_TORCH_VERSION becomes LibTorch's version.
+#
+# Lockstep can be built with the versions of this range, which README.md lists. tools/bootstrap.sh has the oldest one, too.
+set(LOCKSTEP_OLDEST_TORCH 2.11)
+set(LOCKSTEP_NEWEST_TORCH 2.14)
 set(LOCKSTEP_TORCH_ROOT "${LOCKSTEP_TORCH_ROOT}" CACHE PATH
     "Folder of LibTorch (with include/ and lib/) to use without its TorchConfig.cmake")
 
@@ -34,6 +38,16 @@ if(NOT TARGET lockstep::torch)
   endif()
 
   set(LOCKSTEP_TORCH_LIBRARY_DIR ${_lockstep_torch_root}/lib)
+  unset(LOCKSTEP_TORCH_VERSION)
+  foreach(_lockstep_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+    if(Torch_FOUND AND EXISTS ${_lockstep_torch_root}/include/${_lockstep_header})
+      file(STRINGS ${_lockstep_torch_root}/include/${_lockstep_header} _lockstep_numbers
+           REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+      list(TRANSFORM _lockstep_numbers REPLACE "^[^0-9]*([0-9]+).*" "\\1")
+      list(JOIN _lockstep_numbers "." LOCKSTEP_TORCH_VERSION)
+      break()
+    endif()
+  endforeach()
   if(EXISTS ${LOCKSTEP_TORCH_LIBRARY_DIR}/libtorch_cuda.so)
     # libtorch.so of the CUDA wheels exports a std::filesystem of its own, whose remove_all() crashes. Programs use the
     # compiler's, which the dynamic linker must therefore find first.

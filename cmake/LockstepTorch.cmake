@@ -9,6 +9,13 @@ if(NOT Torch_FOUND)
   message(FATAL_ERROR "LibTorch was not found in CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH} or "
           "LOCKSTEP_TORCH_ROOT=${LOCKSTEP_TORCH_ROOT}; `make build` finds or installs it")
 endif()
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" _torch_minor "${LOCKSTEP_TORCH_VERSION}")
+set(_torch_range "Lockstep is built and tested with LibTorch ${LOCKSTEP_OLDEST_TORCH} to ${LOCKSTEP_NEWEST_TORCH}")
+if(_torch_minor AND _torch_minor VERSION_LESS LOCKSTEP_OLDEST_TORCH)
+  message(FATAL_ERROR "LibTorch ${LOCKSTEP_TORCH_VERSION} in ${LOCKSTEP_TORCH_LIBRARY_DIR} is too old: ${_torch_range}")
+elseif(_torch_minor VERSION_GREATER LOCKSTEP_NEWEST_TORCH)
+  message(WARNING "LibTorch ${LOCKSTEP_TORCH_VERSION} in ${LOCKSTEP_TORCH_LIBRARY_DIR} is newer than what Lockstep knows: ${_torch_range}")
+endif()
 set(LOCKSTEP_TORCH_TARGET lockstep::torch)
 
 # lockstep_use_torch_pch(TARGET): the target shares the precompiled header of LibTorch with all others. The first target,

@@ -28,7 +28,7 @@ wandb_version=0.25.1              # has a reader in Python, unlike 0.31
 mlflow_version=3.17.2
 cuda_headers=('nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*')
 cuda_compiler=('nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*')
-oldest_torch=2.11
+oldest_torch=2.11                 # as in cmake/LockstepLibTorch.cmake
 packages=(g++ cmake ninja-build ccache dpkg-dev pkg-config python3-dev python3-venv iproute2 libarchive-dev libbenchmark-dev
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
           libhwy-dev libisal-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)

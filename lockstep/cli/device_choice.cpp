@@ -15,14 +15,20 @@ void check_accelerator(const std::string& command, const std::string& accelerato
 }
 
 std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int local_rank,
-                              int local_world_size) {
+                              int local_world_size, bool share) {
+  if (share) {
+    if (gpu_count > 0) return local_rank % gpu_count;
+    throw ConfigError("train: --share-gpu needs a GPU, and this process sees none; leave it out");
+  }
   if (accelerator == "cpu") return std::nullopt;
   if (gpu_count >= local_world_size) return local_rank;
   if (accelerator == "auto") return std::nullopt;
   if (gpu_count == 1) return 0;
-  throw ConfigError(str("train: --accelerator cuda needs as many GPUs as this host has ranks (",
-                        local_world_size, "), and sees ", gpu_count,
-                        "; with --accelerator auto or cpu the processor computes"));
+  throw ConfigError(
+      str("train: --accelerator cuda needs as many GPUs as this host has ranks (", local_world_size,
+          "), and sees ", gpu_count,
+          gpu_count > 0 ? "; with --share-gpu several ranks compute on each GPU, and " : "; ",
+          "with --accelerator auto or cpu the processor computes"));
 }
 
 std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
@@ -37,6 +43,20 @@ std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
   std::vector<int> gpus(static_cast<std::size_t>(wanted.value_or(gpu_count)));
   std::iota(gpus.begin(), gpus.end(), 0);
   return gpus;
+}
+
+nccl::GpuSharing choose_gpu_sharing(const std::string& command, std::optional<int> nccl_version) {
+  if (const auto sharing = nccl::gpu_sharing(nccl_version)) return *sharing;
+  throw ConfigError(str(command, ": --share-gpu needs NCCL 2.28 or newer, ",
+                        nccl_version ? "but this is NCCL " + nccl::version_text(*nccl_version)
+                                     : "which only a build with CUDA has, and this is none",
+                        "; leave it out, or use a newer CUDA build of LibTorch"));
+}
+
+std::string note_on(nccl::GpuSharing sharing) {
+  return str("note: --share-gpu: ranks on one GPU take turns",
+             sharing == nccl::GpuSharing::kOwnHosts ? " and exchange data through sockets" : "",
+             "; such a run is for correctness, not for speed");
 }
 
 }  // namespace lockstep::cli

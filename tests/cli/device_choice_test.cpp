@@ -1,11 +1,15 @@
 #include <lockstep/cli/device_choice.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::cli {
 namespace {
+
+using testing_support::message_of;
 
 constexpr int kCpu = -1;
 constexpr int kRefused = -2;
@@ -33,6 +37,39 @@ TEST(ChooseGpu, DecidesAlikeOnAllRanks) {
     EXPECT_EQ(chosen, c.expected) << c.accelerator << ' ' << c.gpu_count << " GPUs, rank "
                                   << c.local_rank << " of " << c.local_world_size;
   }
+}
+
+TEST(ChooseGpu, DealsTheGpusOutToRanksThatShareThem) {
+  for (const char* accelerator : {"auto", "cuda"}) {
+    for (int rank = 0; rank < 8; ++rank) {
+      EXPECT_EQ(choose_gpu(accelerator, 1, rank, 8, /*share=*/true), 0) << rank;
+      EXPECT_EQ(choose_gpu(accelerator, 3, rank, 8, /*share=*/true), rank % 3) << rank;
+      EXPECT_EQ(choose_gpu(accelerator, 8, rank, 8, /*share=*/true), rank) << rank;
+    }
+    EXPECT_EQ(message_of<ConfigError>([&] { choose_gpu(accelerator, 0, 0, 2, /*share=*/true); }),
+              "train: --share-gpu needs a GPU, and this process sees none; leave it out");
+  }
+}
+
+TEST(ChooseGpu, NamesTheOptionThatLetsRanksShare) {
+  EXPECT_EQ(message_of<ConfigError>([] { choose_gpu("cuda", 3, 0, 4); }),
+            "train: --accelerator cuda needs as many GPUs as this host has ranks (4), and sees 3; "
+            "with --share-gpu several ranks compute on each GPU, and with --accelerator auto or "
+            "cpu the processor computes");
+  EXPECT_EQ(message_of<ConfigError>([] { choose_gpu("cuda", 0, 0, 4); }),
+            "train: --accelerator cuda needs as many GPUs as this host has ranks (4), and sees 0; "
+            "with --accelerator auto or cpu the processor computes");
+}
+
+TEST(ChooseGpuSharing, FollowsNccl) {
+  EXPECT_EQ(choose_gpu_sharing("train", 22907), nccl::GpuSharing::kOwnHosts);
+  EXPECT_EQ(choose_gpu_sharing("train", 23007), nccl::GpuSharing::kOnRequest);
+  EXPECT_THAT(message_of<ConfigError>([] { choose_gpu_sharing("train", 22705); }),
+              testing::StartsWith("train: --share-gpu needs NCCL 2.28 or newer, but this is NCCL "
+                                  "2.27.5"));
+  EXPECT_THAT(message_of<ConfigError>([] { choose_gpu_sharing("run", std::nullopt); }),
+              testing::StartsWith("run: --share-gpu needs NCCL 2.28 or newer, which only a build "
+                                  "with CUDA has"));
 }
 
 TEST(ChooseGpus, TakesTheFirstOrNone) {

@@ -10,7 +10,11 @@
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#if __has_include(<torch/csrc/distributed/c10d/store/TCPStoreBackend.hpp>)  // since LibTorch 2.14
+#include <torch/csrc/distributed/c10d/store/TCPStoreBackend.hpp>
+#else
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
+#endif
 
 #include <array>
 #include <atomic>

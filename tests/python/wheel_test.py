@@ -55,7 +55,7 @@ def put_in_gloos_place(package, distributed_test):
         def __instancecheck__(cls, instance):
             return isinstance(instance, Backend)
 
-        def __call__(cls, store, rank, size, timeout):
+        def __call__(cls, store, rank, size, timeout, **_):  # since 2.14 also enable_reconfigure
             options = distributed_c10d._DistributedBackendOptions()
             options.store, options.timeout = store, timeout
             options.group_rank, options.group_size = rank, size

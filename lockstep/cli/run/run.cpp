@@ -1,11 +1,13 @@
 // lockstep run PROGRAM [ARGS...]
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/help_format.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/run/run_settings.h>
@@ -49,6 +51,10 @@ void add_options(CLI::App& command, RunArguments& to) {
   add_option(command, "--shutdown-timeout", to.shutdown_timeout_seconds,
              "Seconds between SIGTERM and SIGKILL when the ranks are stopped because one has "
              "failed (default 5)");
+  command.add_flag("--share-gpu", to.share_gpu,
+                   "Set NCCL's variables so that several ranks can compute on one GPU (for "
+                   "correctness, not for speed; PROGRAM chooses the GPU LOCAL_RANK modulo their "
+                   "number)");
   command.add_flag("-l,--label", to.label,
                    "Prefix each line of output with its rank, as in \"[rank 1] \"");
 }
@@ -124,6 +130,11 @@ void rank_main(const RunSettings& settings) {
   if (const auto threads = threads_of_rank(settings, local_rank)) {
     setenv("OMP_NUM_THREADS", std::to_string(*threads).c_str(), 1);
   }
+  if (settings.gpu_sharing) {
+    nccl::share_gpu(*settings.gpu_sharing,
+                    static_cast<int>(environment_integer("RANK").value_or(0)),
+                    settings.launch.nnodes == 1);
+  }
   execute(settings.executable, settings.command);
 }
 
@@ -132,6 +143,9 @@ void run(RunArguments arguments, const std::vector<std::string>& words) {
   if (words.front().starts_with('-')) throw CLI::ExtrasError("run", words);
   arguments.command = words;
   const RunSettings settings = resolve(arguments);
+  if (settings.gpu_sharing && settings.launch.node_rank == 0) {
+    std::cerr << note_on(*settings.gpu_sharing) << std::endl;
+  }
   require_success(launch_ranks(settings.launch, [&] { rank_main(settings); }));
 }
 

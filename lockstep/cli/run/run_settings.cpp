@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/run_executable.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/environment.h>
@@ -54,6 +55,9 @@ RunSettings resolve(const RunArguments& arguments) {
       Milliseconds(static_cast<std::int64_t>(arguments.shutdown_timeout_seconds * 1000));
   settings.launch.ranks_exec = true;
   if (arguments.label) settings.launch.rank_output = RankOutput::kLabelled;
+  if (arguments.share_gpu) {
+    settings.gpu_sharing = choose_gpu_sharing("run", nccl::loaded_version());
+  }
   settings.threads = arguments.threads;
   settings.command = arguments.command;
   settings.executable = find_executable(arguments.command.front());

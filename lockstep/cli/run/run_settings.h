@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/backends/nccl/gpu_sharing.h>
 #include <lockstep/launch/launcher.h>
 
 namespace lockstep::cli {
@@ -21,18 +22,21 @@ struct RunArguments {
   int threads = 0;
   double shutdown_timeout_seconds = 5;
   bool label = false;
+  bool share_gpu = false;
   std::vector<std::string> command;  ///< PROGRAM and its arguments
 };
 
 struct RunSettings {
   LaunchOptions launch;
+  std::optional<nccl::GpuSharing> gpu_sharing{};  ///< Absent: each rank has a GPU of its own.
   int threads = 0;         ///< Per rank; 0: OMP_NUM_THREADS if set, otherwise the rank's share.
   std::string executable;  ///< The file that PROGRAM resolves to.
   std::vector<std::string> command;
 };
 
 /// Throws ConfigError if a value is out of range, if there are several hosts but no address where
-/// they meet, or if the program cannot be found or executed.
+/// they meet, if the program cannot be found or executed, or if ranks shall share GPUs but the
+/// loaded NCCL does not support it.
 RunSettings resolve(const RunArguments& arguments);
 
 /// The compute threads of a rank under `settings`, for OMP_NUM_THREADS; nothing if the user has set

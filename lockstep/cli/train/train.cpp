@@ -86,6 +86,11 @@ void add_process_options(CLI::App& command, TrainArguments& to) {
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "Device to train on: auto, cpu or cuda")
       ->capture_default_str();
+  command.add_flag(
+      "--share-gpu", to.share_gpu,
+      "Let several ranks compute on one GPU, over NCCL unless --backend says otherwise: "
+      "rank r of a host uses the GPU r modulo their number (for correctness, not for "
+      "speed)");
   command
       .add_option("--backend", to.backend, "Backend of the group: " + join(comm::backend_names()))
       ->capture_default_str();

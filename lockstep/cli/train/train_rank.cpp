@@ -52,11 +52,23 @@ std::vector<int> gpus_of_ranks(const TrainSettings& settings, const WorkerEnviro
   if (settings.on_several_devices) return gpus;
   const int count = static_cast<int>(torch::cuda::device_count());
   for (int rank = 0; rank < worker.local_world_size; ++rank) {
-    const auto gpu = choose_gpu(settings.accelerator, count, rank, worker.local_world_size);
+    const auto gpu =
+        choose_gpu(settings.accelerator, count, rank, worker.local_world_size, settings.share_gpu);
     if (!gpu) return {};
     gpus.push_back(*gpu);
   }
   return gpus;
+}
+
+// Prepares NCCL for ranks that share a GPU, and says so once. On one host that has a GPU for each
+// rank, none do.
+void share_gpus(const TrainSettings& settings, const WorkerEnvironment& worker) {
+  if (!settings.gpu_sharing) return;
+  const bool one_host = worker.world_size == worker.local_world_size;
+  const int count = static_cast<int>(torch::cuda::device_count());
+  if (one_host && count >= worker.local_world_size) return;
+  nccl::share_gpu(*settings.gpu_sharing, worker.rank, one_host);
+  if (worker.rank == 0 && !settings.quiet) std::cerr << note_on(*settings.gpu_sharing) << std::endl;
 }
 
 // The devices of a process that computes on several. On CPUs without --devices the strategy chooses
@@ -236,6 +248,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
   const int processors = launch::processors_of_host(worker);
   const std::vector<int> gpus = gpus_of_ranks(settings, worker);
+  share_gpus(settings, worker);
   const int threads = launch::prepare_rank(worker, settings.threads, gpus);
   at::set_num_threads(threads);
   StrategyOptions strategy_options = settings.strategy_options;

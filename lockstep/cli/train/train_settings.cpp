@@ -64,6 +64,23 @@ void check_cuda_graph(const TrainSettings& settings) {
   }
 }
 
+// Resolves --share-gpu, which stands for NCCL unless --backend names another transport.
+void resolve_sharing(const TrainArguments& arguments, TrainSettings& settings) {
+  settings.share_gpu = arguments.share_gpu;
+  if (!arguments.share_gpu) return;
+  if (settings.accelerator == "cpu") {
+    throw ConfigError(
+        "train: --share-gpu needs a GPU, but --accelerator is cpu; leave one of them out");
+  }
+  if (settings.world_size == 1) {
+    throw ConfigError("train: --share-gpu changes nothing with one rank; leave it out");
+  }
+  if (settings.backend == "auto") settings.backend = "nccl";
+  if (settings.backend == "nccl") {
+    settings.gpu_sharing = choose_gpu_sharing("train", arguments.nccl_version);
+  }
+}
+
 // Resolves how LibTorch computes, especially on GPUs.
 void resolve_device_modes(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
@@ -189,6 +206,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
       std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
   settings.data = arguments.data;
   resolve_strategy(arguments, settings);
+  resolve_sharing(arguments, settings);
   resolve_optimization(arguments, settings);
   resolve_outputs(arguments, settings);
   return settings;

@@ -14,6 +14,7 @@
 #include <lockstep/cli/train/train_optimizer.h>
 #include <lockstep/cli/train/train_recipe.h>
 #include <lockstep/cli/train/train_schedule.h>
+#include <lockstep/comm/backends/nccl/gpu_sharing.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/file_lock.h>
@@ -45,6 +46,8 @@ struct TrainArguments {
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";
   std::string backend = "auto";
+  bool share_gpu = false;
+  std::optional<int> nccl_version = nccl::loaded_version();  ///< not an option; tests replace it
   std::string loader = "native";
   std::string on_corrupt_image = "stop";
   std::optional<std::int64_t> max_image_pixels;
@@ -95,6 +98,9 @@ struct TrainSettings {
   int data_shares = 1;  ///< number of ranks, or pipelines of ranks, among which a batch is divided
   std::string accelerator;
   std::string backend;
+  bool share_gpu = false;  ///< whether ranks of a host may compute on one GPU
+  /// How they share it over NCCL; absent over another backend.
+  std::optional<nccl::GpuSharing> gpu_sharing{};
   LoaderEngineKind loader = LoaderEngineKind::kNative;
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   std::int64_t max_image_pixels = kMaxImagePixels;                 ///< for images of --data

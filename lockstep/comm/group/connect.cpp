@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <lockstep/comm/backends/nccl/gpu_sharing.h>
 #include <lockstep/comm/backends/nccl/nccl.h>
 #include <lockstep/comm/backends/single/single_backend.h>
 #include <lockstep/comm/call/backend_names.h>
@@ -82,7 +83,13 @@ void tell_of_shared_devices(const std::vector<PeerInfo>& peers, int rank) {
   const std::string shared = shared_devices(peers);
   if (rank != 0 || shared.empty()) return;
   if (peers[0].backend == "nccl") {
-    log_warning(shared, ", which NCCL before 2.30 refuses; choose backend auto or shm");
+    if (nccl::may_share_gpu()) {
+      log_info(shared, " over NCCL: this is for correctness, not for speed");
+    } else {
+      log_warning(shared,
+                  ", which NCCL refuses without the settings of `lockstep run --share-gpu`; choose "
+                  "backend auto or shm");
+    }
     return;
   }
   log_warning(shared,

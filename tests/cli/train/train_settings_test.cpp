@@ -56,6 +56,60 @@ TEST(TrainSettings, GiveStrategiesThatAverageTheSearchForUnusedParameters) {
   }
 }
 
+TEST(TrainSettings, LetRanksShareAGpuOverNccl) {
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.nproc_per_node = 4;
+  arguments.nccl_version = 22809;
+  const TrainSettings usual = resolve(arguments);
+  EXPECT_FALSE(usual.share_gpu);
+  EXPECT_FALSE(usual.gpu_sharing);
+  EXPECT_EQ(usual.backend, "auto");
+
+  arguments.share_gpu = true;
+  const TrainSettings old_nccl = resolve(arguments);
+  EXPECT_TRUE(old_nccl.share_gpu);
+  EXPECT_EQ(old_nccl.gpu_sharing, nccl::GpuSharing::kOwnHosts);
+  EXPECT_EQ(old_nccl.backend, "nccl") << "auto would go through host memory";
+  arguments.nccl_version = 23007;
+  EXPECT_EQ(resolve(arguments).gpu_sharing, nccl::GpuSharing::kOnRequest);
+
+  // Other transports need nothing of NCCL.
+  arguments.nccl_version = std::nullopt;
+  arguments.backend = "shm";
+  const TrainSettings over_shm = resolve(arguments);
+  EXPECT_TRUE(over_shm.share_gpu);
+  EXPECT_FALSE(over_shm.gpu_sharing);
+  EXPECT_EQ(over_shm.backend, "shm");
+}
+
+TEST(TrainSettings, RefuseToShareAGpuThatCannotBeShared) {
+  struct Case {
+    std::function<void(TrainArguments&)> change;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {[](auto& a) { a.accelerator = "cpu"; },
+       "train: --share-gpu needs a GPU, but --accelerator is cpu; leave one of them out"},
+      {[](auto& a) { a.nproc_per_node = 1; },
+       "train: --share-gpu changes nothing with one rank; leave it out"},
+      {[](auto& a) { a.nccl_version = 22705; },
+       "train: --share-gpu needs NCCL 2.28 or newer, but this is NCCL 2.27.5"},
+      {[](auto& a) { a.nccl_version = std::nullopt; },
+       "train: --share-gpu needs NCCL 2.28 or newer, which only a build with CUDA has"},
+  };
+  for (const Case& each : cases) {
+    TrainArguments arguments;
+    arguments.recipe = "mnist";
+    arguments.nproc_per_node = 2;
+    arguments.share_gpu = true;
+    arguments.nccl_version = 22809;
+    each.change(arguments);
+    EXPECT_THAT(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+                testing::StartsWith(each.expected));
+  }
+}
+
 // A trial keeps nothing, so that an existing run's folder, or a missing one, stays as it is.
 TEST(TrainSettings, LeaveOutAloneForATrial) {
   const testing_support::TemporaryDirectory directory;

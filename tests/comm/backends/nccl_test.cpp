@@ -11,6 +11,7 @@
 #include <torch/cuda.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <lockstep/comm/backends/nccl/gpu_sharing.h>
 #include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -25,6 +26,13 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 using testing_support::Caller;
 using testing_support::no_errors;
+
+TEST(NcclVersion, IsKnownWhereThereIsNccl) {
+  if (!nccl::is_available()) GTEST_SKIP() << "needs a test program with NCCL (from the CUDA build)";
+  const auto version = nccl::loaded_version();
+  ASSERT_TRUE(version);
+  EXPECT_TRUE(nccl::gpu_sharing(version)) << nccl::version_text(*version);
+}
 
 // --- The adapter over a stand-in -----------------------------------------------------------------
 

@@ -37,7 +37,8 @@ struct Communicator {
 };
 
 /// Collective: all ranks must call it. `device` is the GPU of this rank, which no other rank may
-/// use; the other parameters are those of gloo::connect. Throws ConfigError in builds without NCCL.
+/// use, unless the environment allows it (gpu_sharing.h); the other parameters are those of
+/// gloo::connect. Throws ConfigError in builds without NCCL.
 ///
 /// Differences from other backends:
 /// - A Work's wait() without a timeout makes the current stream wait instead of the calling thread,
