@@ -17,8 +17,8 @@ CUDA_CHECK = -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_F
 CUDA_TORCH = "$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
 PYTHON = .deps/venv/bin/python
 # Number of files per translation unit of a room, used when a tree is configured for the first time: 1 is best for
-# work on single files, and 0 (all files of the room) for a build from scratch. The asan tree always compiles each
-# file of a room by itself, which reveals a missing #include.
+# work on single files, and 0 (all files of the room) for a build from scratch. test-exhaustive compiles each file of a
+# room by itself, which reveals a missing #include.
 UNITY_FILES ?= 0
 
 .DEFAULT_GOAL := help
@@ -61,6 +61,8 @@ test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision,
 # ctest's time limits for these tests suit the smaller selection that runs without LOCKSTEP_EXHAUSTIVE.
 EXHAUSTIVE_TEST = LOCKSTEP_EXHAUSTIVE=1 build/$(PRESET)/tests_$(1) --suite=$(2) --limit=7200
 test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and schedule with one process on four nets; export 4.4 GB
+	xargs -d '\n' cmake --preset debug -B build/single-files -DLOCKSTEP_UNITY_FILES=1 <.deps/cmake-args
+	cmake --build build/single-files -j $(JOBS) --target lockstep_cli
 	cmake --build build/$(PRESET) -j $(JOBS) --target tests_train tests_train_resnets export_models
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)

@@ -23,9 +23,7 @@ function(lockstep_room name)
   set_target_properties(lockstep_${name} PROPERTIES LOCKSTEP_OPTIMIZATION "${arg_OPTIMIZATION}")
   target_link_libraries(lockstep_${name} PUBLIC ${arg_DEPENDS}
                         PRIVATE $<BUILD_INTERFACE:lockstep_flags> ${arg_LIBRARIES})
-  if(NOT LOCKSTEP_SANITIZE MATCHES address)  # that tree compiles each file by itself, which reveals a missing #include
-    lockstep_unite_files(lockstep_${name})
-  endif()
+  lockstep_unite_files(lockstep_${name})
   if(arg_TORCH)
     target_link_libraries(lockstep_${name} PUBLIC ${LOCKSTEP_TORCH_TARGET})
     lockstep_use_torch_pch(lockstep_${name})

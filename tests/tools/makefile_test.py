@@ -72,6 +72,7 @@ class MakefileTest(unittest.TestCase):
         status, calls = self.make("test-exhaustive")
         self.assertEqual(status, 0)
         self.assertIn("--target tests_train tests_train_resnets export_models\n", calls)
+        self.assertIn("-B build/single-files -DLOCKSTEP_UNITY_FILES=1", calls)
         for program, suite in ("train", "StrategyEquality"), ("train_resnets", "StrategyEqualityResNet"):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
         self.assertTrue(calls.endswith(
