@@ -154,5 +154,16 @@ TEST_F(MlflowClientTest, GetsParametersAndTagsInPiecesOfAHundred) {
   EXPECT_THAT(log.lines(), ::testing::IsEmpty());
 }
 
+TEST(MlflowDefaults, AreSecondsAndOurOwnExperiment) {
+  const report::MlflowLoggerOptions options{};
+  EXPECT_EQ(options.server.experiment, "lockstep");
+  EXPECT_EQ(options.interval, Milliseconds(1000));
+  EXPECT_EQ(options.request_timeout, Milliseconds(10'000));
+  EXPECT_EQ(options.finish_timeout, Milliseconds(10'000));
+  EXPECT_EQ(options.first_pause, Milliseconds(1000));
+  EXPECT_EQ(options.longest_pause, Milliseconds(60'000));
+  EXPECT_EQ(options.capacity, 100'000U);
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support
