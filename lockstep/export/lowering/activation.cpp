@@ -140,6 +140,7 @@ void lower_softplus(RecordedOperation& op, const Operator&) {
   const auto number = [&](double value) { return op.wide_scalar(value, type); };
   const double beta = op.number_or(1, 1);
   const double threshold = op.number_or(2, 20);
+  op.graph().scalar(beta, type);  // a small factor has large results, which need float32
   const std::string x = op.widened(op.tensor(0), type);
   const std::string scaled = beta == 1 ? x : op.add("Mul", {x, number(beta)});
   std::string soft = wide_softplus(op, scaled, type);

@@ -24,38 +24,31 @@ void lower_binary(RecordedOperation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
-// Whether an argument is a number beside float16. LibTorch then computes in float32, with a number
-// that may be out of float16's range.
-bool is_number_beside_half(const RecordedOperation& op, std::size_t i) {
-  return op.result_type() == at::kHalf && op.has(i) && !op.is_tensor(i);
-}
-
-// Argument `i`, a tensor or a number, for arithmetic with widened() values.
-std::string wide_argument(RecordedOperation& op, std::size_t i) {
+// Argument `i`, a tensor or a number. For tensors of float16 it is float32, as in LibTorch's
+// arithmetic, in which a number may be out of float16's range.
+std::string precise_argument(RecordedOperation& op, std::size_t i) {
   const at::ScalarType type = op.result_type();
-  if (is_number_beside_half(op, i)) return op.wide_scalar(op.number(i), type);
+  if (type != at::kHalf) return op.tensor_as(i, type);
+  if (!op.is_tensor(i)) return op.wide_scalar(op.number(i), type);
   return op.widened(op.tensor_as(i, type), type);
 }
 
 // `onnx`, a product or quotient, of the first two arguments.
 std::string product(RecordedOperation& op, const char* onnx) {
   const at::ScalarType type = op.result_type();
-  if (!is_number_beside_half(op, 0) && !is_number_beside_half(op, 1)) {
-    return op.add(onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
-  }
-  return op.narrowed(op.add(onnx, {wide_argument(op, 0), wide_argument(op, 1)}), type);
+  if (op.is_tensor(1)) return op.add(onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
+  return op.narrowed(op.add(onnx, {precise_argument(op, 0), precise_argument(op, 1)}), type);
 }
 
 // `onnx`, a sum or difference, of argument `a`, and argument `b` times the number in argument 2,
-// which defaults to 1.
+// which defaults to 1, and which LibTorch rounds to the type of the result.
 std::string sum_with_alpha(RecordedOperation& op, const char* onnx, std::size_t a, std::size_t b) {
   const at::ScalarType type = op.result_type();
-  const double alpha = op.number_or(2, 1);
-  if (alpha == 1) return op.add(onnx, {op.tensor_as(a, type), op.tensor_as(b, type)});
-  const std::string factor =
-      at::isFloatingType(type) ? op.wide_scalar(alpha, type) : op.tensor_as(2, type);
-  const std::string scaled = op.add("Mul", {wide_argument(op, b), factor});
-  return op.narrowed(op.add(onnx, {wide_argument(op, a), scaled}), type);
+  if (op.number_or(2, 1) == 1) return op.add(onnx, {op.tensor_as(a, type), op.tensor_as(b, type)});
+  std::string alpha = op.tensor_as(2, type);
+  if (type == at::kHalf) alpha = op.widened(alpha, type);
+  const std::string scaled = op.add("Mul", {precise_argument(op, b), alpha});
+  return op.narrowed(op.add(onnx, {precise_argument(op, a), scaled}), type);
 }
 
 void lower_add_or_sub(RecordedOperation& op, const Operator& entry) {
@@ -352,13 +345,11 @@ void lower_hypot(RecordedOperation& op, const Operator&) {
 
 // self + value * tensor1 * tensor2, or self + value * tensor1 / tensor2.
 void lower_addc(RecordedOperation& op, const Operator& entry) {
-  const at::ScalarType type = op.result_type();
-  const double value = op.number_or(3, 1);
-  const std::string first = wide_argument(op, 1);
-  const std::string scaled =
-      value == 1 ? first : op.add("Mul", {first, op.wide_scalar(value, type)});
-  const std::string term = op.add(entry.onnx, {scaled, wide_argument(op, 2)});
-  op.bind(op.narrowed(op.add("Add", {wide_argument(op, 0), term}), type));
+  const std::string first = precise_argument(op, 1);
+  const bool has_factor = op.number_or(3, 1) != 1;
+  const std::string scaled = has_factor ? op.add("Mul", {first, precise_argument(op, 3)}) : first;
+  const std::string term = op.add(entry.onnx, {scaled, precise_argument(op, 2)});
+  op.bind(op.narrowed(op.add("Add", {precise_argument(op, 0), term}), op.result_type()));
 }
 
 // Computes from the nearer end, as LibTorch does: start + (end - start) may differ from the end.

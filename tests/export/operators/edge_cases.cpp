@@ -112,7 +112,7 @@ void add_large_arguments(CaseList& cases) {
              {rows_of({-6e4, -300, -50, 0.5, 50, 300, 6e4})})
         .adds_terms = true;
   }
-  // In float16, LibTorch multiplies by numbers beyond float16's range.
+  // LibTorch multiplies float16 by numbers beyond its range, but rounds the factor of a sum.
   const MakeInput factors = rows_of({6e4, 3e4, 1, -5e4});
   cases.add("mul", [](const Tensor& x) { return x * 1e-6; }, {factors});
   cases.add("mul", [](const Tensor& x) { return x * 1e5; }, {factors});
@@ -200,8 +200,8 @@ void add_division_edges(CaseList& cases) {
   }
   cases.add("div", [](const Tensor& x, const Tensor& y) { return x / y; }, whole);
   // The first quotient whose difference from the remainder is out of range.
-  const std::int64_t least = std::numeric_limits<std::int64_t>::min();
-  cases.add("floor_divide", [least](const Tensor& x) { return (x + least).floor_divide(3); },
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  cases.add("floor_divide", [](const Tensor& x) { return (x + kLeast).floor_divide(3); },
             {integers(0, 2, {4})});
 }
 

@@ -113,8 +113,6 @@ void add_arithmetic(CaseList& cases) {
 void add_broadcasts(CaseList& cases) {
   const Tensor row = torch::arange(4, torch::kFloat) - 1.5;
   const Tensor column = torch::arange(3, torch::kFloat).view({3, 1}) + 0.5;
-  cases.add("lerp", [=](const Tensor& x) { return x.lerp(row, column / 3); });
-  cases.add("lerp", [=](const Tensor& x) { return row.lerp(x, column); });
   cases.add("where", [=](const Tensor& x) { return at::where(column > 1, x, row); });
   cases.add("where", [=](const Tensor& x) { return at::where(x > 0, row, column); });
   cases.add("masked_fill", [=](const Tensor& x) { return x.masked_fill(column > 1, 2.5); });
@@ -125,6 +123,8 @@ void add_broadcasts(CaseList& cases) {
   cases.add("hypot", [=](const Tensor& x) { return row.hypot(x); });
   cases.add("atan2", [=](const Tensor& x) { return column.atan2(x); });
   cases.set_adds_terms(true);
+  cases.add("lerp", [=](const Tensor& x) { return x.lerp(row, column / 3); });
+  cases.add("lerp", [=](const Tensor& x) { return row.lerp(x, column); });
   cases.add("addcmul", [=](const Tensor& x) { return row.addcmul(x, column, 0.5); });
   cases.add("addcdiv", [=](const Tensor& x) { return x.addcdiv(row, column, 2); });
   cases.set_adds_terms(false);
