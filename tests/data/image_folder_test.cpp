@@ -211,7 +211,7 @@ TEST_F(ImageFolder, ReadsNoOrientationFromDamagedExif) {
       EXPECT_TRUE(value == 1 || value == 6);
     }
   }
-  for (const std::string wrong :
+  for (const std::string& wrong :
        {std::string("XX*\0\0\0\0\10", 8), std::string("II*\0\377\377\377\377", 8), tiff(9, true),
         tiff(0, true), tiff(300, false)}) {
     const std::string file = with_app1("\xff\xd8\xff\xd9", std::string("Exif\0\0", 6) + wrong);

@@ -179,20 +179,6 @@ TEST_F(ExtrapolationTest, NamesParametersThatOnlyHostsGather) {
   EXPECT_THAT(found({4}), IsEmpty());
 }
 
-TEST_F(ExtrapolationTest, NamesParametersThatOnlyHostsGather) {
-  MeasuredNetwork& measured = *network_.measured;
-  measured.ranks = 4;
-  measured.reduce_scatter = measured.all_reduce;
-  options_.strategy = "zero1";
-  options_.shares_parameters = true;
-  options_.ranks_per_host = 2;
-  EXPECT_THAT(found({4}), ElementsAre(HasSubstr("the parameters that 2 hosts gather from each "
-                                                "other are not a collective that was measured")));
-  profile_.processors = 8;  // enough for all ranks
-  network_.wire = Wire::kOneHost;
-  EXPECT_THAT(found({4}), IsEmpty());
-}
-
 TEST_F(ExtrapolationTest, NamesRanksThatWaitForTheSlowest) {
   profile_.ranks = 2;
   profile_.straggler_seconds = 0.001;

@@ -108,12 +108,6 @@ TEST(Secret, GivesNoKeyBeforeItsProof) {
             second.key({proof_of_first, proof_of_second}));
 }
 
-TEST(AddressForPeers, OfALoopbackIsThatLoopback) {
-  for (const bool several_hosts : {false, true}) {
-    EXPECT_EQ(address_for_peers("127.0.0.1", 29500, several_hosts), "127.0.0.1");
-  }
-}
-
 // RFC 4231, test case 2.
 TEST(Secret, IsProvenByHmacSha256) {
   std::string hex;

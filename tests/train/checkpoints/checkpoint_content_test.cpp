@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -23,6 +25,10 @@ torch::Tensor ones_with(const std::vector<std::int64_t>& sizes, std::int64_t at,
   torch::Tensor tensor = torch::ones(sizes, type);
   tensor.view({-1})[at] = value;
   return tensor;
+}
+
+bool all_finite(const StateDict& state, const std::set<std::string>& may_be_infinite = {}) {
+  return FileTensors(state).all_finite(may_be_infinite);
 }
 
 TEST(AllFinite, LooksAtEachPieceOfALargeTensor) {

@@ -111,7 +111,8 @@ TEST(TrainerEma, IsWhatPicturesShow) {
 
 // The averages are those of the last run, which this one has not become.
 TEST(TrainerEma, HasNoAveragesAfterARunThatFailed) {
-  ClassificationTask task(make_digits_net(), ClassificationLoss::kNegativeLogLikelihood);
+  ClassificationTask task(make_digits_net(/*dropout=*/false),
+                          ClassificationLoss::kNegativeLogLikelihood);
   Loader loader = train_loader(group_of_one());
   Trainer trainer(averaging(1), make_strategy("single", group_of_one()));
   trainer.fit(task, loader, Trainer::LoaderFactory());
