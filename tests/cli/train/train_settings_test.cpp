@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -320,7 +321,7 @@ TEST(TrainSettings, GiveTheTrainerItsOptimizer) {
   EXPECT_EQ(given({.name = "adamw",
                    .lr = 0.2,
                    .weight_decay = 0.05,
-                   .betas = {0.7, 0.8},
+                   .betas = std::pair(0.7, 0.8),
                    .eps = 1e-3,
                    .amsgrad = true}),
             to_settings(AdamWOptions{.lr = 0.2,
