@@ -25,7 +25,7 @@ class ReadObserver {
   /// Called at the beginning and the end of each operation of LibTorch, also inside another one.
   void begin(const std::string& name, c10::ArrayRef<const c10::IValue> arguments);
   void end(const std::string& name);
-  /// Called at the end of the program.
+  /// Called when forward() has returned.
   void finish();
 
  private:
@@ -39,7 +39,8 @@ class ReadObserver {
   const NamedParameters& parameters_;
   std::vector<std::string>& reads_;
   // torch::nn::MultiheadAttention compares its arguments to save work, with the same result, and
-  // then projects them. Comparisons are kept here until the next operation shows whose they are.
+  // then projects them. Comparisons are kept here until the next operation shows whether they
+  // were its own.
   std::vector<std::string> compared_{};
   const c10::TensorImpl* last_compared_ = nullptr;  // the second tensor of the last comparison
   bool is_comparing_ = false;
