@@ -140,7 +140,7 @@ void lower_softplus(RecordedOperation& op, const Operator&) {
   const auto number = [&](double value) { return op.wide_scalar(value, type); };
   const double beta = op.number_or(1, 1);
   const double threshold = op.number_or(2, 20);
-  // Throws BeyondFloat16 if float16 does not hold beta: results that are divided by it may be large.
+  // Throws BeyondFloat16 if float16 does not hold beta, because results divided by it may be large.
   op.graph().scalar(beta, type);
   const std::string x = op.widened(op.tensor(0), type);
   const std::string scaled = beta == 1 ? x : op.add("Mul", {x, number(beta)});
