@@ -15,8 +15,8 @@ void check_accelerator(const std::string& command, const std::string& accelerato
 /// The index of this rank's GPU; nothing for the CPU. `gpu_count` is the number visible to this
 /// process. With `accelerator` "auto", GPUs are used only if each rank of the host can have one, so
 /// that all ranks decide alike; with "cuda", rank r uses the r-th GPU, or the only visible one if
-/// the launcher shows each rank its own. If ranks may `share` a GPU, rank r uses the GPU r modulo
-/// their number. Throws ConfigError if "cuda" or `share` is requested but not available.
+/// the launcher shows each rank its own. If ranks may `share` a GPU, rank r uses GPU r modulo the
+/// number of GPUs. Throws ConfigError if "cuda" or `share` is requested but not available.
 std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int local_rank,
                               int local_world_size, bool share = false);
 

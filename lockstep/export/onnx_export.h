@@ -144,9 +144,9 @@ template <class Module>
 bool forward_with_all(Module& module, const std::vector<torch::Tensor>& inputs,
                       std::vector<torch::Tensor>& outputs) {
   static_assert(!forward_takes_anything<Module, torch::Tensor>(),
-                "forward() accepts one tensor as well as a list of tensors, so that it is not "
-                "known what it must get; declare the type of its parameter, or give export_onnx() "
-                "a function that calls it");
+                "the module has no forward() whose parameter has a declared type, a tensor or a "
+                "list of them, so that it is not known what it must get; declare the type, or give "
+                "export_onnx() a function that calls it");
   if (forward_with<1>(module, inputs, outputs) || forward_with<2>(module, inputs, outputs) ||
       forward_with<3>(module, inputs, outputs) || forward_with<4>(module, inputs, outputs) ||
       forward_with<5>(module, inputs, outputs) || forward_with<6>(module, inputs, outputs)) {

@@ -28,8 +28,8 @@ std::optional<std::uint32_t> number_at(std::string_view text, std::size_t at, st
   return value;
 }
 
-// The orientation in the first directory of a TIFF structure, which EXIF is; 0 for a number that is
-// none.
+// The orientation in the first directory of a TIFF structure, which EXIF is; 0 if its number is not
+// one of the orientations.
 std::optional<int> orientation_of_tiff(std::string_view tiff) {
   const bool little_endian = tiff.starts_with("II*\0"sv);
   if (!little_endian && !tiff.starts_with("MM\0*"sv)) return std::nullopt;

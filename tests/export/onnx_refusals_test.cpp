@@ -501,6 +501,8 @@ TEST_F(OnnxRefusals, ArgumentsWithoutALowering) {
          const Tensor y = x.flatten(1);
          return at::scatter(y, 1, y.argmax(1, /*keepdim=*/true), y, "add");
        }},
+      {"aten::tensor_split", "parts that overlap",
+       [](UserNetImpl&, const Tensor& x) { return x.tensor_split(at::IntArrayRef({2, 1}), 3)[2]; }},
       {"aten::col2im", "it needs opset 18 or newer",
        [](UserNetImpl&, const Tensor& x) {
          return at::col2im(x.flatten(2), {2, 2}, {1, 1}, {1, 1}, {0, 0}, {1, 1});

@@ -149,20 +149,27 @@ TEST_F(OnnxValues, ReadByComparisonsBesideAttention) {
   for (std::size_t i = 0; i < plain.size(); ++i) {
     EXPECT_EQ(message(plain[i]), "nothing was refused") << i;
   }
-  const std::vector<Forward> comparing = {[&](const Tensor& x, const Tensor& y) {
-                                            const Tensor z = attend(x, y, y);
-                                            return at::equal(z, y) ? z.relu() : z.sigmoid();
-                                          },
-                                          [&](const Tensor& x, const Tensor& y) {
-                                            const Tensor other = y + 1;
-                                            return at::equal(x, other) ? attend(x, x, x)
-                                                                       : attend(y, y, y);
-                                          },
-                                          [&](const Tensor& x, const Tensor& y) {
-                                            const bool is_same = at::equal(x, y);
-                                            const Tensor z = x * 2;
-                                            return is_same ? attend(x, z, z) : attend(z, y, x);
-                                          }};
+  const std::vector<Forward> comparing = {
+      [&](const Tensor& x, const Tensor& y) {
+        const Tensor z = attend(x, y, y);
+        return at::equal(z, y) ? z.relu() : z.sigmoid();
+      },
+      [&](const Tensor& x, const Tensor& y) {
+        const Tensor other = y + 1;
+        return at::equal(x, other) ? attend(x, x, x) : attend(y, y, y);
+      },
+      [&](const Tensor& x, const Tensor& y) {
+        const Tensor other = y + 1;
+        return at::equal(other, x) ? attend(y, y, y) : attend(x, x, x);
+      },
+      [&](const Tensor& x, const Tensor& y) {
+        return at::equal(x, y) ? attend(y, x, x) : attend(x, y, y);
+      },
+      [&](const Tensor& x, const Tensor& y) {
+        const bool is_same = at::equal(x, y);
+        const Tensor z = x * 2;
+        return is_same ? attend(x, z, z) : attend(z, y, x);
+      }};
   for (std::size_t i = 0; i < comparing.size(); ++i) {
     EXPECT_THAT(message(comparing[i]), HasSubstr("reads a value out of a tensor")) << i;
   }

@@ -82,7 +82,7 @@ class LibTorchVersionsTest(unittest.TestCase):
             self.assertNotIn("Warning", text)
         code, text = self.configure(BUILD, "2.10.2")
         self.assertNotEqual(code, 0, text)
-        self.assertRegex(text, "LibTorch 2.10.2 in .* is too old: Lockstep is built and tested with LibTorch 2.11 to 2.14")
+        self.assertRegex(text, "LibTorch 2.10.2 in .* is too old: Lockstep can be built with LibTorch 2.11 to 2.14")
         code, text = self.configure(BUILD, "2.15.0")
         self.assertEqual(code, 0, text)
         self.assertRegex(text, "Warning .* LibTorch 2.15.0 in .* is newer .* LibTorch 2.11 to 2.14")

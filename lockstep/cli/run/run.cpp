@@ -53,8 +53,8 @@ void add_options(CLI::App& command, RunArguments& to) {
              "failed (default 5)");
   command.add_flag("--share-gpu", to.share_gpu,
                    "Set NCCL's variables so that several ranks can compute on one GPU (for "
-                   "correctness, not for speed; PROGRAM chooses the GPU LOCAL_RANK modulo their "
-                   "number)");
+                   "correctness, not for speed; PROGRAM chooses the GPU of each rank, such as "
+                   "LOCAL_RANK modulo the number of GPUs)");
   command.add_flag("-l,--label", to.label,
                    "Prefix each line of output with its rank, as in \"[rank 1] \"");
 }

@@ -89,7 +89,7 @@ void add_process_options(CLI::App& command, TrainArguments& to) {
   command.add_flag(
       "--share-gpu", to.share_gpu,
       "Let several ranks compute on one GPU, over NCCL unless --backend says otherwise: "
-      "rank r of a host uses the GPU r modulo their number (for correctness, not for "
+      "rank r of a host uses GPU r modulo the number of GPUs (for correctness, not for "
       "speed)");
   command
       .add_option("--backend", to.backend, "Backend of the group: " + join(comm::backend_names()))

@@ -135,12 +135,13 @@ void lower_mish(RecordedOperation& op, const Operator&) {
 // log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold. With a threshold beyond
 // the range of exp() in float32, LibTorch's result is infinity in between, also in float16.
 void lower_softplus(RecordedOperation& op, const Operator&) {
-  constexpr double kLargestExponent = 88.722839;
+  constexpr double kLargestExponent = 88.72283;  // rounds to the last float32 whose exp() is finite
   const at::ScalarType type = op.result_type();
   const auto number = [&](double value) { return op.wide_scalar(value, type); };
   const double beta = op.number_or(1, 1);
   const double threshold = op.number_or(2, 20);
-  op.graph().scalar(beta, type);  // a small factor has large results, which need float32
+  // Throws BeyondFloat16 if float16 does not hold beta, because results divided by it may be large.
+  op.graph().scalar(beta, type);
   const std::string x = op.widened(op.tensor(0), type);
   const std::string scaled = beta == 1 ? x : op.add("Mul", {x, number(beta)});
   std::string soft = wide_softplus(op, scaled, type);

@@ -171,6 +171,10 @@ void lower_parts(RecordedOperation& op, const Operator&) {
   for (const Extents& sizes : members) {
     parts.push_back(op.fixed(sizes.at(static_cast<std::size_t>(axis)), "a part's size"));
   }
+  // As with tensor_split() at indices that do not ascend.
+  const std::int64_t total = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+  const Extent size = op.sizes(0).at(static_cast<std::size_t>(axis));
+  if (size.is_static() && size.size != total) op.reject("parts that overlap");
   if (parts.size() == 1) return op.bind_list({op.tensor(0)});
   op.bind_list(op.graph().add("Split", {op.tensor(0), op.graph().integers(parts)}, {{"axis", axis}},
                               parts.size()));

@@ -44,7 +44,7 @@ void ReadObserver::begin(const std::string& name, c10::ArrayRef<const c10::IValu
   if (is_comparing_) return;  // an operation inside of equal()
   is_comparing_ = name == "aten::equal";
   if (is_comparing_) return note_comparison(arguments[0].toTensor(), arguments[1].toTensor());
-  if (takes_projection_of_attention(arguments)) compared_.clear();
+  if (takes_projection_of_attention(arguments)) forget_comparisons_of_attention();
   finish();
   if (name == "aten::_local_scalar_dense") note_read(arguments[0].toTensor(), reads_);
 }
@@ -54,19 +54,33 @@ void ReadObserver::end(const std::string& name) {
 }
 
 void ReadObserver::finish() {
-  reads_.insert(reads_.end(), compared_.begin(), compared_.end());
+  for (const Comparison& each : compared_) {
+    reads_.insert(reads_.end(), each.places.begin(), each.places.end());
+  }
   compared_.clear();
-  last_compared_ = nullptr;
 }
 
-// Attention compares query and key, then key and value. Nothing is read if both are the same.
+// Nothing is read if both are the same.
 void ReadObserver::note_comparison(const at::Tensor& a, const at::Tensor& b) {
-  const bool goes_on = a.unsafeGetTensorImpl() == last_compared_;
-  if (!goes_on && !compared_.empty() && b.unsafeGetTensorImpl() != last_compared_) finish();
-  last_compared_ = b.unsafeGetTensorImpl();
+  Comparison& added = compared_.emplace_back();
+  added.first = a.unsafeGetTensorImpl();
+  added.second = b.unsafeGetTensorImpl();
   if (a.is_same(b)) return;
-  note_read(a, compared_);
-  note_read(b, compared_);
+  note_read(a, added.places);
+  note_read(b, added.places);
+}
+
+// Attention compares query and key, then key and value, and these again if only the first two were
+// equal. What was compared before is the module's own.
+void ReadObserver::forget_comparisons_of_attention() {
+  std::size_t count = compared_.size();
+  if (count < 2) return;
+  const Comparison last = compared_[count - 1];
+  const bool is_again = last.first != last.second && compared_[count - 2].first == last.first &&
+                        compared_[count - 2].second == last.second;
+  if (is_again) --count;
+  if (count < 2 || compared_[count - 2].second != last.first) return;
+  compared_.erase(compared_.begin() + static_cast<std::ptrdiff_t>(count - 2), compared_.end());
 }
 
 bool ReadObserver::takes_projection_of_attention(c10::ArrayRef<const c10::IValue> arguments) const {

@@ -25,11 +25,18 @@ class ReadObserver {
   /// Called at the beginning and the end of each operation of LibTorch, also inside another one.
   void begin(const std::string& name, c10::ArrayRef<const c10::IValue> arguments);
   void end(const std::string& name);
-  /// Called at the end of the program.
+  /// Called when forward() has returned.
   void finish();
 
  private:
+  struct Comparison {
+    const c10::TensorImpl* first = nullptr;
+    const c10::TensorImpl* second = nullptr;
+    std::vector<std::string> places{};  // as note_read() names them
+  };
+
   void note_comparison(const at::Tensor& a, const at::Tensor& b);
+  void forget_comparisons_of_attention();
   bool takes_projection_of_attention(c10::ArrayRef<const c10::IValue> arguments) const;
   void note_read(const at::Tensor& tensor, std::vector<std::string>& places) const;
   bool depends_on_inputs(const torch::jit::Value* value) const;
@@ -39,9 +46,9 @@ class ReadObserver {
   const NamedParameters& parameters_;
   std::vector<std::string>& reads_;
   // torch::nn::MultiheadAttention compares its arguments to save work, with the same result, and
-  // then projects them. Comparisons are kept here until the next operation shows whose they are.
-  std::vector<std::string> compared_{};
-  const c10::TensorImpl* last_compared_ = nullptr;  // the second tensor of the last comparison
+  // then projects them. Comparisons are kept here until the next operation shows whether they
+  // were its own.
+  std::vector<Comparison> compared_{};
   bool is_comparing_ = false;
   at::CallbackHandle callback_;
 };
