@@ -150,7 +150,7 @@ TEST_F(OnnxRefusals, OverloadsWithOtherArguments) {
 TEST_F(OnnxRefusals, NumbersThatChangeAnOperator) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 const Tensor y = net.fc(x.flatten(1));
-                return at::add(y > 0, y > 1, false);
+                return at::add(y > 0, y > 1, 0);
               }),
               AllOf(HasSubstr("aten::add"), HasSubstr("booleans times false")));
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {

@@ -153,8 +153,10 @@ TEST_F(ExtrapolationTest, NamesTheCollectivesOfZeroThatWereNotMeasured) {
   measured.all_gather->alone = MessageCost({{1e3, 1e-3}, {2e6, 2e-3}});
   EXPECT_THAT(found({2}), ElementsAre(HasSubstr("parameters on 2 ranks of 1 MB to 4 MB are")));
   options_.shares_parameters = true;
+  options_.ranks_per_host = 2;
   EXPECT_THAT(found({2}), IsEmpty()) << "nothing is gathered";
   options_.shares_parameters = false;
+  options_.ranks_per_host = 1;
   measured.all_gather.reset();
   EXPECT_THAT(found({2}), ElementsAre(HasSubstr("all_gather on 2 ranks was not measured")));
   measure(1e3, 2e6);  // what is gathered is taken from the all-reduce

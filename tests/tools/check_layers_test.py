@@ -5,7 +5,7 @@ from small_tree import run_tool
 
 TABLE = "| folder | holds |\n|---|---|\n"
 GOOD = {
-    "lockstep/core/README.md": TABLE + "| `trace/` | t |\n| `measuring/` | m |\n| `encoding/` | e |\n| (top level) | n |\n",
+    "lockstep/core/README.md": TABLE + "| `trace/` | t |\n| `measuring/` | m |\n| `encoding/` | e |\n| `declarations/` | d |\n| (top level) | n |\n",
     "lockstep/core/error.h": "#pragma once\n#include <string>\n",
     "lockstep/comm/group/group.h": "#pragma once\n#include <lockstep/core/error.h>\n",
     "lockstep/comm/backends/nccl/nccl.h": "#pragma once\n#include <lockstep/comm/backends/c10d/context.h>\n",
@@ -52,10 +52,10 @@ BAD = [
     ("lockstep/data/loader/loader.cpp", 'throw ConfigError("use --loader native");\n', ":1: --loader is an option of the program"),
     ("lockstep/formats/image.cpp", 'throw DataError("raise --max-image-pixels");\n', "--max-image-pixels is an option"),
     ("lockstep/train/trainer.cpp", 'throw ConfigError("leave out --resume");\n', "--resume is an option of the program"),
-    ("lockstep/core/README.md", TABLE + "| `trace/` | t |\n| `measuring/` | m |\n| `encoding/` | e |\n", "README.md: the table of folders lacks the row (top level)\n"),
-    ("lockstep/core/README.md", TABLE + "| `trace/` | t |\n| `measuring/` | m |\n| `encoding/` | e |\n| `attic/` | a |\n| (top level) | n |\n",
+    ("lockstep/core/README.md", TABLE + "| `trace/` | t |\n| `measuring/` | m |\n| `encoding/` | e |\n| `declarations/` | d |\n", "README.md: the table of folders lacks the row (top level)\n"),
+    ("lockstep/core/README.md", TABLE + "| `trace/` | t |\n| `measuring/` | m |\n| `encoding/` | e |\n| `declarations/` | d |\n| `attic/` | a |\n| (top level) | n |\n",
      "README.md: attic is not a folder"),
-    ("lockstep/core/README.md", TABLE + "| `measuring/` | m |\n| `trace/` | t |\n| `encoding/` | e |\n| (top level) | n |\n",
+    ("lockstep/core/README.md", TABLE + "| `measuring/` | m |\n| `trace/` | t |\n| `encoding/` | e |\n| `declarations/` | d |\n| (top level) | n |\n",
      "README.md: trace stands below measuring, but may include it: swap them"),
     ("lockstep/attic/old.h", "#pragma once\n#include <string>\n", "is not a room"),
 ]

@@ -193,6 +193,8 @@ const Node* user_of(const Value& constant) {
   return user == nullptr ? constant.node() : user;
 }
 
+constexpr std::string_view kContiguous = "aten::contiguous";
+
 void require_same_operations(const Recording& first, const Recording& other,
                              const ModuleLocations& locations, const std::string& condition) {
   const auto a = nodes_in_order(first);
@@ -202,14 +204,20 @@ void require_same_operations(const Recording& first, const Recording& other,
   for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
     if (i < a.size() && i < b.size() && same_operation(*a[i], of_a, *b[i], of_b)) continue;
     const Node* const node = a.empty() ? nullptr : a[std::min(i, a.size() - 1)];
-    const auto name = [i](const std::vector<const Node*>& nodes) {
-      return i < nodes.size() ? std::string(nodes[i]->kind().toQualString()) : "the end";
+    const auto name = [i](const std::vector<const Node*>& nodes) -> std::string {
+      if (i >= nodes.size()) return "the end";
+      const bool is_constant = nodes[i]->kind() == c10::prim::Constant;
+      return (is_constant ? user_of(*nodes[i]->output()) : nodes[i])->kind().toQualString();
     };
+    const bool copies = name(a) == kContiguous || name(b) == kContiguous;
     throw ConfigError(
         str("export_onnx: forward() goes another way with ", condition, ", ",
             node == nullptr ? "at its beginning" : locations.at(node).text(), ": one run came to ",
-            name(a), " and another to ", name(b),
-            "; a graph has one way: compute the condition with operations such as torch::where()"));
+            name(a), " and another to ", name(b), "; ",
+            copies ? "contiguous() calls no operation where nothing has to be copied, as in a part "
+                     "of one sample: call clone() instead"
+                   : "a graph has one way: compute the condition with operations such as "
+                     "torch::where()"));
   }
 }
 

@@ -107,8 +107,6 @@ bool is_never_recorded(const std::string& name) {
   return kNames.contains(name);
 }
 
-constexpr std::string_view kContiguous = "aten::contiguous";
-
 bool returns_tensors(const c10::FunctionSchema& schema) {
   return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
     return result.type()->isSubtypeOf(*c10::TensorType::get()) ||
@@ -154,7 +152,6 @@ class Rehearsal {
              parameter.first.ends_with("q_proj_weight");
     });
     const Tensors outputs = forward(given);
-    next_ = behind_copies(next_);
     if (next_ < calls().size()) {
       throw Divergence(str("ends ", place(), ", before ", calls()[next_].name));
     }
@@ -164,11 +161,7 @@ class Rehearsal {
   // Called in place of each operation.
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
     const std::string name = op.schema().name();
-    const std::size_t next = name == kContiguous ? next_ : behind_copies(next_);
-    if (next < calls().size() && name == calls()[next].name) {
-      next_ = next + 1;
-      return perform(op, next, stack);
-    }
+    if (next_ < calls().size() && name == calls()[next_].name) return perform(op, next_++, stack);
     if (is_read(name) && any_stand_in(op, stack)) return read(op, stack);
     if (returns_tensors(op.schema()) && !is_never_recorded(name)) {
       throw Divergence(str("goes another way ", place(), ": it calls ", name, " where ",
@@ -195,12 +188,6 @@ class Rehearsal {
   };
 
   const std::vector<Call>& calls() const { return trace_.recording.calls; }
-
-  // contiguous() calls no operation if there is nothing to copy, as in a slice of one sample.
-  std::size_t behind_copies(std::size_t i) const {
-    while (i < calls().size() && calls()[i].name == kContiguous) ++i;
-    return i;
-  }
 
   static bool is_read(const std::string& name) {
     return name == "aten::_local_scalar_dense" || name == "aten::equal";
