@@ -115,18 +115,25 @@ bool is_relu(const torch::jit::Node& node) {
 }
 
 // The maxima that a kernel of onnxruntime for float32 has found. It begins with the lowest finite
-// number, and LibTorch with -infinity: they differ for windows of nothing else. Before and behind a
-// relu() the difference cannot be seen.
+// number, and LibTorch with -infinity: they differ for windows of nothing else. The same kernel
+// computes float16, and onnxruntime may leave out the rounding of its results to float16. Before and
+// behind a relu() the difference cannot be seen.
 std::string with_infinity(RecordedOperation& op, const std::string& maxima) {
   const auto& uses = op.node().output(0)->uses();
   const bool is_seen = !is_relu(*op.node().input(0)->node()) &&
                        std::any_of(uses.begin(), uses.end(),
                                    [](const torch::jit::Use& use) { return !is_relu(*use.user); });
-  if (!is_seen || op.graph().type_of(maxima) != ElementType::kFloat) return maxima;
-  const at::Tensor lowest = at::full({}, std::numeric_limits<float>::lowest(), at::kFloat);
-  const at::Tensor infinity = at::full({}, -std::numeric_limits<float>::infinity(), at::kFloat);
-  const std::string is_lowest = op.add("Equal", {maxima, op.graph().constant(lowest, "")});
-  return op.add("Where", {is_lowest, op.graph().constant(infinity, ""), maxima});
+  const ElementType element = op.graph().type_of(maxima);
+  const bool is_half = element == ElementType::kFloat16;
+  if (!is_seen || (!is_half && element != ElementType::kFloat)) return maxima;
+  const at::ScalarType type = is_half ? at::kHalf : at::kFloat;
+  const auto constant = [&](double value) {
+    return op.graph().constant(at::full({}, value, type), "");
+  };
+  const double lowest = is_half ? static_cast<double>(std::numeric_limits<c10::Half>::lowest())
+                                : static_cast<double>(std::numeric_limits<float>::lowest());
+  const std::string is_empty = op.add(is_half ? "Less" : "Equal", {maxima, constant(lowest)});
+  return op.add("Where", {is_empty, constant(-std::numeric_limits<double>::infinity()), maxima});
 }
 
 void lower_max_pool(RecordedOperation& op, const Operator&) {
