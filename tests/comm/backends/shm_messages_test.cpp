@@ -126,8 +126,10 @@ TEST(ShmMessages, AreMatchedByTag) {
       }
       for (const int i : {4, 2, 0, 1, 3, 5}) {  // in order for each tag
         Bytes got(size);
-        engine->wait(*receive(*engine, got, i % 2 == 0 ? 0 : kAnySource, i / 2), kTimeout);
+        const auto transfer = receive(*engine, got, i % 2 == 0 ? 0 : kAnySource, i / 2);
+        engine->wait(*transfer, kTimeout);
         if (got != buffers[i]) throw Error(str("message ", i));
+        if (transfer->source != 0) throw Error(str("message ", i, " from ", transfer->source));
       }
     });
     EXPECT_EQ(errors, no_errors(2)) << size << " bytes";
