@@ -116,8 +116,8 @@ bool is_relu(const torch::jit::Node& node) {
 
 // The maxima that a kernel of onnxruntime for float32 has found. It begins with the lowest finite
 // number, and LibTorch with -infinity: they differ for windows of nothing else. The same kernel
-// computes float16, and onnxruntime may leave out the rounding of its results to float16. Before and
-// behind a relu() the difference cannot be seen.
+// computes float16, and onnxruntime may leave out the rounding of its results to float16. Before
+// and behind a relu() the difference cannot be seen.
 std::string with_infinity(RecordedOperation& op, const std::string& maxima) {
   const auto& uses = op.node().output(0)->uses();
   const bool is_seen = !is_relu(*op.node().input(0)->node()) &&
