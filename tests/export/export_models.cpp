@@ -105,8 +105,12 @@ void write_expected(const std::filesystem::path& folder, const ExportCase& each,
               {"refusal", refusal}});
 }
 
+// Exports into a folder of its own first: export_onnx() looks through all files beside a model for
+// old data, and `folder` holds thousands.
 void write_models(const std::filesystem::path& folder, const ExportCase& each,
                   const std::vector<int>& opsets, bool may_refuse) {
+  const std::filesystem::path own = folder / "new";
+  std::filesystem::create_directory(own);
   for (const int opset : opsets) {
     if (opset < each.first_opset && !may_refuse) continue;
     OnnxExportOptions options = each.options;
@@ -116,7 +120,7 @@ void write_models(const std::filesystem::path& folder, const ExportCase& each,
     const double processor = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
     const Clock::time_point begin = Clock::now();
     try {
-      export_onnx(*each.module, each.forward, inputs, folder / name, options);
+      export_onnx(*each.module, each.forward, inputs, own / name, options);
     } catch (const ConfigError& error) {
       if (!may_refuse) throw;
       std::cout << "refused " << name << ": " << lockstep::first_line(error) << '\n';
@@ -124,6 +128,9 @@ void write_models(const std::filesystem::path& folder, const ExportCase& each,
     }
     std::cout << name << ' ' << seconds_since(begin) << ' '
               << processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - processor << '\n';
+    for (const auto& file : std::filesystem::directory_iterator(own)) {
+      std::filesystem::rename(file, folder / file.path().filename());
+    }
   }
 }
 
