@@ -18,7 +18,7 @@ std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int
                               int local_world_size, bool share) {
   if (share) {
     if (gpu_count > 0) return local_rank % gpu_count;
-    throw ConfigError("train: --share-gpu needs a GPU, and this process sees none; leave it out");
+    throw ConfigError("train: --share-gpu needs a GPU, and this process sees none; remove it");
   }
   if (accelerator == "cpu") return std::nullopt;
   if (gpu_count >= local_world_size) return local_rank;
@@ -50,7 +50,7 @@ nccl::GpuSharing choose_gpu_sharing(const std::string& command, std::optional<in
   throw ConfigError(str(command, ": --share-gpu needs NCCL 2.28 or newer, ",
                         nccl_version ? "but this is NCCL " + nccl::version_text(*nccl_version)
                                      : "which only a build with CUDA has, and this is none",
-                        "; leave it out, or use a newer CUDA build of LibTorch"));
+                        "; remove it, or use a newer CUDA build of LibTorch"));
 }
 
 std::string note_on(nccl::GpuSharing sharing) {

@@ -47,7 +47,7 @@ TEST(ChooseGpu, DealsTheGpusOutToRanksThatShareThem) {
       EXPECT_EQ(choose_gpu(accelerator, 8, rank, 8, /*share=*/true), rank) << rank;
     }
     EXPECT_EQ(message_of<ConfigError>([&] { choose_gpu(accelerator, 0, 0, 2, /*share=*/true); }),
-              "train: --share-gpu needs a GPU, and this process sees none; leave it out");
+              "train: --share-gpu needs a GPU, and this process sees none; remove it");
   }
 }
 

@@ -64,13 +64,13 @@ TEST_F(RunThatSharesAGpu, IsRefusedWhereThereIsNoWay) {
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err,
             "error: run: --share-gpu needs NCCL 2.28 or newer, which only a build with CUDA has, "
-            "and this is none; leave it out, or use a newer CUDA build of LibTorch\n");
+            "and this is none; remove it, or use a newer CUDA build of LibTorch\n");
   version_of_double = 22705;
   result = run_ranks({"--share-gpu"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "error: run: --share-gpu needs NCCL 2.28 or newer, but this is NCCL 2.27.5; leave it "
-            "out, or use a newer CUDA build of LibTorch\n");
+            "error: run: --share-gpu needs NCCL 2.28 or newer, but this is NCCL 2.27.5; remove "
+            "it, or use a newer CUDA build of LibTorch\n");
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include <lockstep/comm/store/reader.h>
 #include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
+#include <tests/comm/served_store.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 #include <tests/support/ranks.h>
@@ -107,21 +108,6 @@ class RawClient {
   Descriptor socket_;
 };
 
-struct TestStore {
-  explicit TestStore(ServerOptions options = {}) : server(fd, std::move(options)) {}
-  ConnectionOptions options(Mac mac = {}) const {
-    return {.who = "rank 1",
-            .port = port,
-            .timeout = seconds(30),
-            .served_by_rank_0 = true,
-            .mac = std::move(mac)};
-  }
-
-  const int fd = comm::listen_on("127.0.0.1", 0);
-  const std::uint16_t port = comm::bound_port(fd);
-  Server server;
-};
-
 // Sanitizers need more memory and time.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 std::size_t resident_bytes() {
@@ -133,7 +119,7 @@ std::size_t resident_bytes() {
 
 // 600 bytes of requests for a value of 16 MiB, whose answers the client does not read.
 TEST(StoreLimits, AnswersThatNobodyReadsShareOneValue) {
-  TestStore store;
+  ServedStore store;
   Connection writer(store.options());
   writer.set("v", std::string(std::size_t{16} << 20, 'x'));
   EXPECT_TRUE(writer.check({"v"}));
@@ -161,7 +147,7 @@ TEST(StoreLimits, AnswersThatNobodyReadsShareOneValue) {
 }
 // The time for a query grows with its length, not with the number of pieces in which it arrives.
 TEST(StoreTiming, QueriesInManyPiecesCostNoMoreThanWholeOnes) {
-  TestStore store;
+  ServedStore store;
   Connection other(store.options());
   const std::vector<std::string> keys(100'000, "a key of more than a few bytes");
   const std::string query = Message(Query::kCheck).add_texts(keys).bytes();
@@ -180,7 +166,7 @@ TEST(StoreTiming, QueriesInManyPiecesCostNoMoreThanWholeOnes) {
 TEST(StoreTiming, AnswersInManyPiecesCostNoMoreThanWholeOnes) {
   constexpr std::size_t kValueBytes = std::size_t{16} << 20;
   constexpr int kTimes = 32;
-  TestStore store;
+  ServedStore store;
   Connection writer(store.options());
   writer.set("v", std::string(kValueBytes, 'x'));
   ASSERT_TRUE(writer.check({"v"}));
@@ -232,7 +218,7 @@ TEST(StoreLimits, HoldNoMoreThanTheirBudget) {
   };
   for (const auto& [what, query] : cases) {
     SCOPED_TRACE(what);
-    TestStore store({.most_bytes = std::size_t{1} << 20});
+    ServedStore store({.most_bytes = std::size_t{1} << 20});
     RawClient client(store.port);
     client.greet();
     std::size_t sent = 0;
@@ -254,7 +240,7 @@ TEST(StoreLimits, HoldNoMoreThanTheirBudget) {
 }
 
 TEST(StoreLimits, TellsOnceWhichClientWasDisconnectedAndWhatToDo) {
-  TestStore store({.most_bytes = std::size_t{1} << 20});
+  ServedStore store({.most_bytes = std::size_t{1} << 20});
   const testing_support::CapturedLog log;
   for (int client_number = 0; client_number < 2; ++client_number) {
     RawClient client(store.port);
@@ -274,7 +260,7 @@ TEST(StoreLimits, TellsOnceWhichClientWasDisconnectedAndWhatToDo) {
 
 // What a client has made the store hold for the time of its connection ends with it.
 TEST(StoreLimits, AClientThatLeavesGivesItsShareBack) {
-  TestStore store({.most_bytes = std::size_t{1} << 20});
+  ServedStore store({.most_bytes = std::size_t{1} << 20});
   Connection other(store.options());
   std::vector<std::string> keys;
   for (int i = 0; i < 2000; ++i) keys.push_back(str(i));
@@ -345,7 +331,7 @@ TEST(QueryScanner, FindsTheEndInAnyPieces) {
 // --- With a secret -------------------------------------------------------------------------------
 
 TEST(StoreProof, AdmitsTheSecretAlone) {
-  TestStore store({.mac = mac_of_key("secret")});
+  ServedStore store({.mac = mac_of_key("secret")});
   Connection member(store.options(mac_of_key("secret")));
   member.set("k", "v");
   EXPECT_EQ(member.get({"k"})[0], "v");
@@ -356,7 +342,7 @@ TEST(StoreProof, AdmitsTheSecretAlone) {
   EXPECT_EQ(message_of<CommError>([&] { Connection{store.options()}; }),
             str("rank 1 was started without LOCKSTEP_SECRET, rank 0, which serves ", at,
                 ", with; give all ranks the same"));
-  TestStore open;
+  ServedStore open;
   EXPECT_THAT(message_of<CommError>([&] { Connection{open.options(mac_of_key("secret"))}; }),
               HasSubstr("rank 1 was started with LOCKSTEP_SECRET, rank 0, which serves"));
   EXPECT_EQ(member.count_keys(), 1);
@@ -365,7 +351,7 @@ TEST(StoreProof, AdmitsTheSecretAlone) {
 // Every query, and the proofs that a process can make without the secret.
 TEST(StoreProof, IsNeededForEveryQuery) {
   const Mac mac = mac_of_key("secret");
-  TestStore store({.mac = mac});
+  ServedStore store({.mac = mac});
   Connection member(store.options(mac));
   member.set("k", "v");
   ASSERT_TRUE(member.check({"k"}));
@@ -402,7 +388,7 @@ TEST(StoreProof, IsNeededForEveryQuery) {
 // The recorded bytes of a member, and what can be made of them.
 TEST(StoreProof, CannotBeReplayed) {
   const Mac mac = mac_of_key("secret");
-  TestStore store({.mac = mac});
+  ServedStore store({.mac = mac});
   const std::string own(kNumberBytes, 'n');
   RawClient member(store.port);
   member.greet();
@@ -455,7 +441,7 @@ TEST(StoreProof, IsDemandedOfTheStore) {
 // Silent connections hold few places, for a short time.
 TEST(StoreProof, SilentConnectionsKeepNobodyOut) {
   const Mac mac = mac_of_key("secret");
-  TestStore store({.mac = mac, .most_strangers = 4, .time_to_prove = milliseconds(200)});
+  ServedStore store({.mac = mac, .most_strangers = 4, .time_to_prove = milliseconds(200)});
   Connection member(store.options(mac));
   std::vector<RawClient> strangers;
   for (int i = 0; i < 30; ++i) strangers.emplace_back(store.port);
@@ -474,7 +460,7 @@ TEST(StoreProof, SilentConnectionsKeepNobodyOut) {
 
 // A store without a secret admits a connection with its first message.
 TEST(StoreProof, SilentConnectionsAreClosedWithoutASecret) {
-  TestStore store({.most_strangers = 2, .time_to_prove = milliseconds(200)});
+  ServedStore store({.most_strangers = 2, .time_to_prove = milliseconds(200)});
   std::vector<RawClient> strangers;
   for (int i = 0; i < 6; ++i) strangers.emplace_back(store.port);
   Connection member(store.options());
@@ -485,7 +471,7 @@ TEST(StoreProof, SilentConnectionsAreClosedWithoutASecret) {
 
 TEST(StoreProof, ManyMembersProveAtOnce) {
   const Mac mac = mac_of_key("secret");
-  TestStore store({.mac = mac, .most_strangers = 2});
+  ServedStore store({.mac = mac, .most_strangers = 2});
   constexpr int kMembers = 24;
   const auto errors = testing_support::run_threads(kMembers, [&](int rank) {
     Connection member(store.options(mac));

@@ -30,6 +30,7 @@
 #include <lockstep/comm/store/server.h>
 #include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
+#include <tests/comm/served_store.h>
 #include <tests/support/captured_log.h>
 
 namespace lockstep::tcp_store {
@@ -389,21 +390,6 @@ Mac hash_with_key(const std::string& key) {
     return std::to_string(std::hash<std::string>{}(key + '/' + text));
   };
 }
-
-struct ServedStore {
-  explicit ServedStore(ServerOptions options = {}) : server(fd, std::move(options)) {}
-  ConnectionOptions options(Mac mac = {}) const {
-    return {.who = "rank 1",
-            .port = port,
-            .timeout = seconds(30),
-            .served_by_rank_0 = true,
-            .mac = std::move(mac)};
-  }
-
-  const int fd = comm::listen_on("127.0.0.1", 0);
-  const std::uint16_t port = comm::bound_port(fd);
-  Server server;
-};
 
 TEST(StoreServer, LimitsOnlyThoseWhoseSecretItCannotKnow) {
   const std::string large(std::size_t{1} << 20, 'x');

@@ -223,17 +223,17 @@ TEST(OptimizerMomentum, OfAdamIsItsFirstBeta) {
                        : OptimizerOptions(AdamOptions{.lr = 0.1, .beta1 = beta1});
     };
     Tensors changed = golden_parameters(), expected = golden_parameters();
-    Optimizer of_changed(named(changed), options(0.9)), of_expected(named(expected), options(0.5));
-    EXPECT_EQ(of_changed.momentum(), 0.9);
-    of_changed.set_momentum(0.5);
-    EXPECT_EQ(of_changed.momentum(), 0.5);
+    Optimizer resumed(named(changed), options(0.9)), reference(named(expected), options(0.5));
+    EXPECT_EQ(resumed.momentum(), 0.9);
+    resumed.set_momentum(0.5);
+    EXPECT_EQ(resumed.momentum(), 0.5);
     for (std::int64_t step = 1; step <= 3; ++step) {
       for (std::size_t p = 0; p < changed.size(); ++p) {
         changed[p].mutable_grad() = golden_gradient(p, step);
         expected[p].mutable_grad() = golden_gradient(p, step);
       }
-      of_changed.step();
-      of_expected.step();
+      resumed.step();
+      reference.step();
     }
     EXPECT_TRUE(joined(changed).equal(joined(expected)));
   }

@@ -69,11 +69,10 @@ void resolve_sharing(const TrainArguments& arguments, TrainSettings& settings) {
   settings.share_gpu = arguments.share_gpu;
   if (!arguments.share_gpu) return;
   if (settings.accelerator == "cpu") {
-    throw ConfigError(
-        "train: --share-gpu needs a GPU, but --accelerator is cpu; leave one of them out");
+    throw ConfigError("train: --share-gpu and --accelerator cpu cannot be combined");
   }
   if (settings.world_size == 1) {
-    throw ConfigError("train: --share-gpu changes nothing with one rank; leave it out");
+    throw ConfigError("train: --share-gpu changes nothing with one rank; remove it");
   }
   if (settings.backend == "auto") settings.backend = "nccl";
   if (settings.backend == "nccl") {

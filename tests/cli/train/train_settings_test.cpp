@@ -91,9 +91,9 @@ TEST(TrainSettings, RefuseToShareAGpuThatCannotBeShared) {
   };
   const Case cases[] = {
       {[](auto& a) { a.accelerator = "cpu"; },
-       "train: --share-gpu needs a GPU, but --accelerator is cpu; leave one of them out"},
+       "train: --share-gpu and --accelerator cpu cannot be combined"},
       {[](auto& a) { a.nproc_per_node = 1; },
-       "train: --share-gpu changes nothing with one rank; leave it out"},
+       "train: --share-gpu changes nothing with one rank; remove it"},
       {[](auto& a) { a.nccl_version = 22705; },
        "train: --share-gpu needs NCCL 2.28 or newer, but this is NCCL 2.27.5"},
       {[](auto& a) { a.nccl_version = std::nullopt; },
