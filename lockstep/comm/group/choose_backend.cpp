@@ -2,6 +2,8 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <chrono>
+#include <functional>
 #include <utility>
 
 #include <lockstep/comm/backends/gloo/gloo.h>
@@ -11,6 +13,7 @@
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
 #include <lockstep/comm/group/connect.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
@@ -28,17 +31,36 @@ WorkerEnvironment place_among(const Membership& membership, int rank, std::size_
       .rank = rank, .world_size = static_cast<int>(size), .agent_store = membership.foreign_store};
 }
 
-// Tensors on a GPU reach these transports through host memory.
-std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::string& prefix,
-                                      int rank, const std::vector<int>& world_ranks) {
+// The check of a rank that waits for its peers in Gloo. It is called with each poll of the store,
+// but looks for a refusal less often.
+std::function<void()> check_of(const Membership& membership) {
+  static constexpr std::chrono::milliseconds kPause{100};
+  return [&membership, next = Clock::now()]() mutable {
+    if (membership.check) membership.check();
+    if (Clock::now() < next) return;
+    membership.exchange->throw_if_refused();
+    next = Clock::now() + kPause;
+  };
+}
+
+// Tensors on a GPU reach these transports through host memory. A rank that fails tells the others,
+// which would wait for it until their deadline.
+std::shared_ptr<Backend> connect_gloo(Membership& membership, const std::string& prefix, int rank,
+                                      const std::vector<int>& world_ranks) {
   if (!membership.address_problem.empty()) {
     throw ConfigError("backend gloo: " + membership.address_problem);
   }
-  return gloo::connect(part_of(membership, prefix),
-                       place_among(membership, rank, world_ranks.size()), membership.own_address,
-                       torch::kCPU, membership.options.timeout, world_ranks,
-                       {.progress = membership.progress, .check = membership.check},
-                       host_timeout(membership.options));
+  try {
+    return gloo::connect(part_of(membership, prefix),
+                         place_among(membership, rank, world_ranks.size()), membership.own_address,
+                         torch::kCPU, membership.options.timeout, world_ranks,
+                         {.progress = membership.progress, .check = check_of(membership)},
+                         host_timeout(membership.options));
+  } catch (const TimeoutError&) {
+    throw;  // the others have the same deadline
+  } catch (const CommError& error) {
+    membership.exchange->refuse(kEndOfRendezvous, error.what());
+  }
 }
 
 std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExchange& exchange,

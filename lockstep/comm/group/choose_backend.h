@@ -10,6 +10,9 @@
 
 namespace lockstep::comm {
 
+/// The topic of the exchange with which connecting ends, once the backend is chosen.
+inline constexpr const char* kEndOfRendezvous = "end of the rendezvous";
+
 /// Whether a group with these members that asks for the backend `wanted` uses NCCL.
 bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers);
 

@@ -34,7 +34,7 @@ std::shared_ptr<Backend> connect_members(Membership& membership) {
     auto backend = choose_backend(membership);
     // Rank 0 may leave right after this, and its store with it, so it waits until all ranks are
     // connected.
-    membership.exchange->exchange("end of the rendezvous", "", [&] { backend->check(); });
+    membership.exchange->exchange(kEndOfRendezvous, "", [&] { backend->check(); });
     membership.exchange->meanwhile({});
     membership.exchange->announce_waits(false);
     return backend;

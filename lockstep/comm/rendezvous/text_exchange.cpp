@@ -128,6 +128,10 @@ void TextExchange::refuse(const std::string& topic, const std::string& reason) {
   leave_with(reason);
 }
 
+void TextExchange::throw_if_refused() const {
+  if (store_->check({kRefusedKey})) throw CommError(store_->get_to_str(kRefusedKey));
+}
+
 // The store ends with rank 0, so rank 0 waits until the others have read the reason.
 void TextExchange::leave_with(const std::string& reason) {
   const Deadline deadline(kTimeToTell);

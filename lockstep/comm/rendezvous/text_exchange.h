@@ -44,6 +44,8 @@ class TextExchange {
   /// Ends the meeting for all ranks, immediately for ranks that wait in `topic`: they throw
   /// CommError with `reason`, and so does this call.
   [[noreturn]] void refuse(const std::string& topic, const std::string& reason);
+  /// Throws CommError if a rank has refused. For waits outside of exchange().
+  void throw_if_refused() const;
 
   c10d::Store& store() const { return *store_; }
   const c10::intrusive_ptr<c10d::Store>& store_pointer() const { return store_; }

@@ -10,6 +10,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <lockstep/comm/group/connect.h>
+#include <lockstep/comm/rendezvous/forwarding_store.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/tensors.h>
 #include <tests/support/groups.h>
@@ -19,6 +21,7 @@ namespace lockstep::comm {
 namespace {
 
 using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using testing_support::message_of;
 using namespace testing_support;
@@ -197,6 +200,33 @@ TEST(JoinStore, NamesRanksAsTheEnvironmentDoes) {
   });
   EXPECT_EQ(errors, no_errors(2));
   EXPECT_THROW(join_store(store, 2, 2, {}), ConfigError);
+}
+
+// A store that takes none of the addresses which this rank writes for Gloo.
+class StoreWithoutAddresses final : public ForwardingStore<> {
+ public:
+  using ForwardingStore::ForwardingStore;
+  using ForwardingStore::set;
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<StoreWithoutAddresses>(store().clone());
+  }
+  void set(const std::string& key, const Bytes& value) override {
+    if (key.starts_with("gloo/")) throw Error("the store is full");
+    ForwardingStore::set(key, value);
+  }
+};
+
+TEST(JoinStore, TellsAllRanksThatOneCannotConnectOverGloo) {
+  const auto plain = c10::make_intrusive<c10d::HashStore>();
+  const auto start = Clock::now();
+  const auto errors = run_threads(3, [&](int rank) {
+    c10::intrusive_ptr<c10d::Store> store = plain;
+    if (rank == 1) store = c10::make_intrusive<StoreWithoutAddresses>(plain);
+    join_store(store, rank, 3, {.backend = "gloo", .timeout = std::chrono::seconds(60)});
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("rank 1: cannot connect the ranks over Gloo on 127.0.0.1: "
+                                     "the store is full")));
+  EXPECT_LT(seconds_since(start), 30) << "ranks 0 and 2 waited until their deadline";
 }
 
 // A launcher's store survives a restart of all ranks.
