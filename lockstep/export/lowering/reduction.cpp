@@ -209,29 +209,39 @@ void lower_cumsum(RecordedOperation& op, const Operator&) {
   op.result("CumSum", {op.tensor_as(0, op.result_type()), op.graph().scalar(axis, at::kLong)});
 }
 
-// LibTorch counts NaN as larger than infinity, and onnxruntime's TopK may put it anywhere. In these
-// keys infinity stands for NaN, and the largest number of float64 for infinity.
-std::string order_keys(RecordedOperation& op) {
-  const at::ScalarType type = op.type(0);
-  if (!at::isFloatingType(type)) return op.tensor(0);
+// The first `count` elements in order, and their indices.
+//
+// LibTorch counts NaN as larger than infinity, and onnxruntime's TopK may put it anywhere. Floats
+// are therefore ordered by keys of float64, in which infinity stands for NaN, and the largest
+// number for infinity. A tensor of float64 may hold that number, too, and no other is free. Because
+// TopK keeps the order of equal keys, its elements are first ordered by whether they are infinite.
+Names largest(RecordedOperation& op, std::int64_t count, std::int64_t axis, bool descending) {
+  const auto top = [&](const std::string& keys, const std::string& wanted) {
+    return op.graph().add("TopK", {keys, wanted},
+                          {{"axis", axis}, {"largest", descending ? 1 : 0}, {"sorted", 1}}, 2);
+  };
+  const auto at_indices = [&](const std::string& values, const std::string& indices) {
+    return op.add("GatherElements", {values, indices}, {{"axis", axis}});
+  };
   const auto number = [&](double value) { return op.graph().scalar(value, at::kDouble); };
+  const at::ScalarType type = op.type(0);
+  const std::string wanted = op.graph().integers({count});
+  if (!at::isFloatingType(type)) return top(op.tensor(0), wanted);
   const std::string x = op.cast(op.tensor(0), type, at::kDouble);
   const std::string is_infinite = op.add("IsInf", {x}, {{"detect_negative", 0}});
   const std::string finite =
       op.add("Where", {is_infinite, number(std::numeric_limits<double>::max()), x});
   const std::string infinity = number(std::numeric_limits<double>::infinity());
-  return op.add("Where", {op.add("IsNaN", {x}), infinity, finite});
-}
-
-// The first `count` elements in order, and their indices.
-Names largest(RecordedOperation& op, std::int64_t count, std::int64_t axis, bool descending) {
-  const std::string keys = order_keys(op);
-  Names found = op.graph().add("TopK", {keys, op.graph().integers({count})},
-                               {{"axis", axis}, {"largest", descending ? 1 : 0}, {"sorted", 1}}, 2);
-  if (at::isFloatingType(op.type(0))) {
-    found[0] = op.add("GatherElements", {op.tensor(0), found[1]}, {{"axis", axis}});
+  const std::string keys = op.add("Where", {op.add("IsNaN", {x}), infinity, finite});
+  std::string indices;
+  if (type == at::kDouble) {
+    const std::string all = op.graph().sizes({op.sizes(0).at(static_cast<std::size_t>(axis))});
+    const std::string infinite_ones = top(op.cast(is_infinite, at::kBool, at::kInt), all)[1];
+    indices = at_indices(infinite_ones, top(at_indices(keys, infinite_ones), wanted)[1]);
+  } else {
+    indices = top(keys, wanted)[1];
   }
-  return found;
+  return {at_indices(op.tensor(0), indices), indices};
 }
 
 // topk(x, k, dim, largest, sorted)

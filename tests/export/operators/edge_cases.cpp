@@ -343,6 +343,18 @@ void add_order_edges(CaseList& cases) {
       cases.add("topk", [falling](const Tensor& x) { return x.topk(3, 1, falling); }, {with_nan});
     }
   }
+  // Keys of float64 cannot tell infinity from the largest number.
+  constexpr double kMost = std::numeric_limits<double>::max();
+  for (const MakeInput& both : {rows_of({kMost, kNan, 3, kInf, -kMost, -kInf}, torch::kDouble),
+                                rows_of({kInf, 3, kMost, -kInf, -kMost}, torch::kDouble)}) {
+    for (const bool falling : {false, true}) {
+      cases.add("sort", [falling](const Tensor& x) { return x.sort(1, falling); }, {both});
+      cases.add("argsort",
+                [falling](const Tensor& x) { return x.argsort(std::int64_t{1}, falling); }, {both});
+      cases.add("topk", [falling](const Tensor& x) { return x.topk(4, 1, falling); }, {both});
+    }
+    cases.add("topk", [](const Tensor& x) { return x.t().topk(1, 0); }, {both});
+  }
 }
 
 // Whole numbers wrap around, and sums of small types are int64.
