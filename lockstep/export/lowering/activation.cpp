@@ -240,7 +240,14 @@ void lower_glu(RecordedOperation& op, const Operator&) {
   op.bind(op.narrowed(op.add("Mul", {op.slice(x, axis, 0, size / 2), gate}), type));
 }
 
+// The only element of a tensor without dimensions, minus the largest: 0, or NaN if it is infinite.
+std::string shifted_scalar(RecordedOperation& op) {
+  const std::string x = op.tensor_as(0, op.result_type());
+  return op.add("Sub", {x, x});
+}
+
 void lower_softmax(RecordedOperation& op, const Operator&) {
+  if (op.rank(0) == 0) return op.result("Exp", {shifted_scalar(op)});
   op.result("Softmax", {op.tensor_as(0, op.result_type())},
             {{"axis", op.axis(op.integer(1), op.rank(0))}});
 }
@@ -248,6 +255,7 @@ void lower_softmax(RecordedOperation& op, const Operator&) {
 // onnxruntime's LogSoftmax of float64 is wrong for a row with NaN or infinity, which is NaN as a
 // whole in LibTorch.
 void lower_log_softmax(RecordedOperation& op, const Operator&) {
+  if (op.rank(0) == 0) return op.bind(shifted_scalar(op));
   const at::ScalarType type = op.result_type();
   const std::int64_t axis = op.axis(op.integer(1), op.rank(0));
   const std::string x = op.tensor_as(0, type);

@@ -306,6 +306,14 @@ void add_reduction_edges(CaseList& cases) {
                 {rows_of({first, 1, -kInf}, type)});
     }
   }
+  for (const double each : {1.0, kInf, kNan}) {
+    for (const auto type : {torch::kFloat, torch::kDouble}) {  // tensors without dimensions
+      cases.add("log_softmax", [](const Tensor& x) { return x.max().log_softmax(0); },
+                {rows_of({each}, type)});
+      cases.add("softmax", [](const Tensor& x) { return x.max().softmax(-1); },
+                {rows_of({each}, type)});
+    }
+  }
   cases.add("masked_fill",
             [](const Tensor& x) { return x.masked_fill(x.amax(1, true) < 0.5, -kInf).softmax(1); },
             {floats({3})});
