@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -52,6 +53,13 @@ std::vector<std::int64_t> batches_to_rehearse() {
   return batches;
 }
 
+// a * b / c, or the largest number in place of a larger one, which is the stride of no tensor.
+std::int64_t scaled(std::int64_t a, std::int64_t b, std::int64_t c) {
+  __extension__ using Wide = __int128;  // a large image, times a million images, times its gaps
+  constexpr Wide kMost = std::numeric_limits<std::int64_t>::max();
+  return static_cast<std::int64_t>(std::min<Wide>(static_cast<Wide>(a) * b / c, kMost));
+}
+
 // Strides like the recorded ones, which are those of `recorded` sizes, for other sizes: with the
 // same order of the dimensions and the same gaps between elements.
 std::vector<std::int64_t> similar_strides(const std::vector<std::int64_t>& recorded,
@@ -71,9 +79,9 @@ std::vector<std::int64_t> similar_strides(const std::vector<std::int64_t>& recor
     const std::int64_t stride =
         recorded[*d] > 1 ? std::max(strides[*d], recorded_dense) : recorded_dense;
     // A slice of 2 of 3 columns leaves a stride that is no multiple of the columns.
-    result[*d] = stride / recorded_dense * dense + stride % recorded_dense * dense / recorded_dense;
-    dense = result[*d] * std::max<std::int64_t>(sizes[*d], 1);
-    recorded_dense = stride * std::max<std::int64_t>(recorded[*d], 1);
+    result[*d] = scaled(stride, dense, recorded_dense);
+    dense = scaled(result[*d], std::max<std::int64_t>(sizes[*d], 1), 1);
+    recorded_dense = scaled(stride, std::max<std::int64_t>(recorded[*d], 1), 1);
   }
   return result;
 }
