@@ -328,6 +328,15 @@ TEST_F(ImageFolder, SaysWhatIsMissing) {
               HasSubstr("a.png is not a folder; give a folder with"));
 }
 
+// Both would be \xe9 in the records of a run.
+TEST_F(ImageFolder, RefusesNamesThatRecordsWouldConfuse) {
+  write("caf\xE9/a.png", png(4, 3, 2));
+  write("caf\xE8/a.png", png(4, 3, 2));
+  EXPECT_EQ(load_image_folder(folder.path()).num_classes(), 2);
+  write("caf\\xe9/a.png", png(4, 3, 2));
+  EXPECT_THAT(error(), HasSubstr(": two folders would both be recorded as 'caf\\xe9'"));
+}
+
 TEST_F(ImageFolder, NamesADamagedFile) {
   write("cat/a.png", png(4, 3, 2).substr(0, 40));
   write("cat/b.jpg", "GIF89a");

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <lockstep/core/directory.h>
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/formats/checksum.h>
@@ -137,6 +139,18 @@ std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int6
   return found;
 }
 
+// Records of a run, such as run.json, tell classes apart by the text of their names.
+void require_different_texts(const fs::path& directory, const std::vector<std::string>& classes) {
+  std::set<std::string> texts;
+  for (const std::string& name : classes) {
+    const auto [text, is_new] = texts.insert(utf8_text(name));
+    if (is_new) continue;
+    throw DataError(str(directory.string(), ": two folders would both be recorded as '", *text,
+                        "', because a byte that is not UTF-8 is written as \\x and two digits; "
+                        "rename one of them"));
+  }
+}
+
 }  // namespace
 
 ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptions& options) {
@@ -157,6 +171,7 @@ ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptio
         str(directory.string(),
             ": has no subfolders; each class needs a subfolder of images, such as cat/1.jpg"));
   }
+  require_different_texts(directory, classes);
   std::vector<ImagesOfFolder> folders;
   for (const std::string& name : classes) {
     const std::int64_t label = &name - classes.data();

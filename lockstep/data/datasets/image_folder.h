@@ -32,9 +32,10 @@ struct LOCKSTEP_API ImageFolderOptions {
 /// fingerprint covers the paths below `directory`, but not the contents of the files.
 ///
 /// Reads names only. Throws a ConfigError if an option is out of range. Throws a DataError if a
-/// folder cannot be read (the message names it), there is no class, a class has no image, or an
-/// image has a format that torchvision reads but this library does not (.bmp, .gif, .pgm, .ppm,
-/// .tif, .tiff, .webp): such an image would otherwise be left out silently.
+/// folder cannot be read (the message names it), there is no class, a class has no image, two
+/// classes have names that records would confuse ("\xe9", and the byte 0xe9 alone), or an image has
+/// a format that torchvision reads but this library does not (.bmp, .gif, .pgm, .ppm, .tif, .tiff,
+/// .webp): such an image would otherwise be left out silently.
 LOCKSTEP_API ImageDataset load_image_folder(const std::filesystem::path& directory,
                                             const ImageFolderOptions& options = {});
 
