@@ -27,7 +27,6 @@ std::string loss_text(double loss) { return std::isnan(loss) ? "nan" : lockstep:
 
 // A forward changes buffers, such as running statistics, before its loss is known.
 void FiniteSteps::begin_step(const torch::nn::Module& module) {
-  if (policy_ != OnNan::kSkip) return;
   buffers_.clear();
   for (const torch::Tensor& buffer : module.buffers()) {
     if (buffer.defined()) buffers_.push_back({.buffer = buffer, .before = buffer.detach().clone()});

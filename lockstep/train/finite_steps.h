@@ -26,7 +26,9 @@ class FiniteSteps {
   /// `device` is one that the group can send from.
   FiniteSteps(OnNan policy, torch::Device device) : policy_(policy), device_(device) {}
 
-  /// Called before the first forward of a step of `module`.
+  /// Whether a step may be skipped, which begin_step() prepares.
+  bool skips() const { return policy_ == OnNan::kSkip; }
+  /// Called before the first forward of a step of `module` if skips().
   void begin_step(const torch::nn::Module& module);
   /// Collective. Called after the last backward, with kStop and kSkip. Whether the optimizer may
   /// step; otherwise the module's buffers are those before the step. Throws an Error with kStop.

@@ -85,7 +85,7 @@ void TrainingRun::begin_step() {
 
 // They get their values back if the step is skipped.
 void TrainingRun::keep_buffers() {
-  if (options_.on_nan != OnNan::kSkip) return;
+  if (!finite_steps_.skips()) return;
   const PhaseScope scope(phases_.optimizer, kFiniteCheck);
   finite_steps_.begin_step(task_.module());
 }
