@@ -35,8 +35,10 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
                           "); for a folder, give the path of the part, such as photos/train"));
   }
   if (folder) {
-    return load_image_folder(choice.source, {.max_image_pixels = choice.max_image_pixels});
+    return load_image_folder(choice.source, {.max_image_pixels = choice.max_image_pixels,
+                                             .exif_transpose = choice.exif_transpose});
   }
+  if (choice.exif_transpose) throw exif_transpose_without_folder(command, "SOURCE", choice.source);
   return load_packed_images(choice.source, {.max_image_pixels = choice.max_image_pixels});
 }
 
@@ -48,6 +50,12 @@ ConfigError unknown_source(const std::string& command, const std::string& option
   return ConfigError(str(command, ": ", option, " must be one of ", join(known_data_names()),
                          ", a folder of images or a pack, got '", source, "', which does not exist",
                          is_path ? "" : did_you_mean(source, known_data_names())));
+}
+
+ConfigError exif_transpose_without_folder(const std::string& command, const std::string& option,
+                                          const std::string& source) {
+  return ConfigError(
+      str(command, ": --exif-transpose belongs to a folder of images, got ", option, " ", source));
 }
 
 void add_data_choice_options(CLI::App& command, DataChoice& to) {
@@ -69,6 +77,7 @@ ImageDataset open_data(const std::string& command, const DataChoice& choice) {
   if (std::find(known.begin(), known.end(), choice.source) == known.end()) {
     return open_folder_or_pack(command, choice);
   }
+  if (choice.exif_transpose) throw exif_transpose_without_folder(command, "SOURCE", choice.source);
   const std::string split = choice.split.value_or("train");
   OptionCheck(command).one_of("--split", split, {"train", "test"});
   report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));

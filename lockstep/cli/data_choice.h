@@ -19,6 +19,7 @@ struct DataChoice {
   std::optional<std::string> split;      ///< train (default) or test; for a known data set
   std::optional<std::string> directory;  ///< --data; for a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< limit of each image file
+  bool exif_transpose = false;  ///< for a folder: ImageFolderOptions::exif_transpose
 };
 
 /// Adds SOURCE, --split, --data and --max-image-pixels to `command`. `to` must outlive the parsing.
@@ -28,6 +29,11 @@ void add_data_choice_options(CLI::App& command, DataChoice& to);
 /// name on the command line.
 ConfigError unknown_source(const std::string& command, const std::string& option,
                            const std::string& source);
+
+/// The error about --exif-transpose with a source that is not a folder of images. `option` is as in
+/// unknown_source().
+ConfigError exif_transpose_without_folder(const std::string& command, const std::string& option,
+                                          const std::string& source);
 
 /// Finds the data set, or downloads it with a bar on standard error. Throws ConfigError, beginning
 /// with `command`, for contradictory options and for an unknown source. Also throws the errors of

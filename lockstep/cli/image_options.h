@@ -38,6 +38,13 @@ inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
   return chosen_value(command, "--on-corrupt-image", corrupt_image_choices(), word);
 }
 
+/// For commands that read a folder of images by its path.
+inline void add_exif_transpose_option(CLI::App& command, bool& to) {
+  command.add_flag("--exif-transpose", to,
+                   "Turn photographs upright by their EXIF orientation, which is ignored otherwise "
+                   "(only for a folder of images)");
+}
+
 inline constexpr const char* kMaxImagePixelsHelp =
     "Largest image to decode, in pixels; decoding takes up to 12 bytes per pixel";
 

@@ -64,9 +64,7 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
   std::error_code ignored;
   const bool is_folder = !is_known_data(choice.source) && fs::is_directory(choice.source, ignored);
   if (choice.exif_transpose && (recipe || !is_folder)) {
-    throw ConfigError(lockstep::str(command,
-                                    ": --exif-transpose belongs to a folder of images, got ",
-                                    choice.source_option, " ", choice.source));
+    throw exif_transpose_without_folder(command, choice.source_option, choice.source);
   }
   if (recipe) return load_recipe(*recipe, choice);
   if (is_known_data(choice.source)) {

@@ -115,7 +115,8 @@ std::string turned_to_the_left(const std::string& png) {
          typed + big_endian({crc32_of(typed)}) + png.substr(kAfterHeader);
 }
 
-TEST_F(DataCommand, PreviewsPhotographsUpright) {
+// Writes one photograph twice: as it lies in a/photos, and upright in b/photos.
+void write_photographs(const TemporaryDirectory& data) {
   constexpr int kWidth = 30, kHeight = 20;
   std::vector<std::uint8_t> lying, upright;
   for (int y = 0; y < kHeight; ++y) {
@@ -133,6 +134,10 @@ TEST_F(DataCommand, PreviewsPhotographsUpright) {
   }
   data.write("a/photos/cat/1.png", turned_to_the_left(detail::encode_png(lying, kWidth, kHeight)));
   data.write("b/photos/cat/1.png", detail::encode_png(upright, kHeight, kWidth));
+}
+
+TEST_F(DataCommand, PreviewsPhotographsUpright) {
+  write_photographs(data);
   const auto sheet_of = [&](std::vector<std::string> options) {
     options.insert(options.begin(), "preview");
     options.insert(options.end(), {"--size", "16", "--images", "1", "--versions", "3", "--out",
@@ -146,6 +151,21 @@ TEST_F(DataCommand, PreviewsPhotographsUpright) {
   EXPECT_FALSE(sheet_of({(data / "a/photos").string()}) == expected) << "the default";
   EXPECT_THAT(run({"preview", "mnist", "--exif-transpose", "--out", in_out("sheet.png")}).err,
               HasSubstr("--exif-transpose belongs to a folder of images, got SOURCE mnist"));
+}
+
+TEST_F(DataCommand, PacksPhotographsUpright) {
+  write_photographs(data);
+  const auto pack_of = [&](const char* photos, std::vector<std::string> options) {
+    const std::string to = in_out("photos.pack");
+    options.insert(options.begin(), {"pack", (data / photos).string(), to});
+    const ProgramResult result = run(options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return read_text(to);
+  };
+  const std::string expected = pack_of("b/photos", {});
+  EXPECT_TRUE(pack_of("a/photos", {"--exif-transpose"}) == expected);
+  EXPECT_FALSE(pack_of("a/photos", {}) == expected) << "the default";
+  EXPECT_FALSE(pack_of("a/photos", {"--exif-transpose", "--resize", "7"}) == expected);
 }
 
 // Writes one file under six names, as long as the real ones.

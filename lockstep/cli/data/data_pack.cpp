@@ -79,9 +79,13 @@ PackImagesOptions resolve(const PackArguments& arguments) {
                           ": --resize (the shorter side) and --size (both) exclude each "
                           "other"));
   }
-  if (arguments.encoded && (arguments.resize || !arguments.size.empty())) {
-    throw ConfigError(str(kDataPack, ": --encoded keeps files as they are; leave ",
-                          arguments.resize ? "--resize" : "--size", " or --encoded out"));
+  const char* const changes = arguments.resize                  ? "--resize"
+                              : !arguments.size.empty()         ? "--size"
+                              : arguments.choice.exif_transpose ? "--exif-transpose"
+                                                                : nullptr;
+  if (arguments.encoded && changes != nullptr) {
+    throw ConfigError(
+        str(kDataPack, ": --encoded keeps files as they are; remove ", changes, " or --encoded"));
   }
   if (arguments.resize) {
     check.in_range("--resize", *arguments.resize, 1,
@@ -191,6 +195,7 @@ void add_data_pack_command(CLI::App& data) {
       ->add_option("--threads", to->threads,
                    "Threads that decode and resize (default: one for each processor available)")
       ->transform(whole_number<int>());
+  add_exif_transpose_option(*command, to->choice.exif_transpose);
   add_corrupt_image_option(*command, to->on_corrupt_image);
   command->add_option("--json", to->json, "Also write the summary to this JSON file")
       ->type_name("FILE");

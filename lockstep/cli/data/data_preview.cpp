@@ -125,9 +125,7 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
   command.add_option("--data", to.choice.directory, "Folder with a known data set's files");
   add_max_image_pixels_option(command, to.choice.max_image_pixels);
   add_decoding_option(command, to.decoding);
-  command.add_flag("--exif-transpose", to.choice.exif_transpose,
-                   "Turn photographs upright by their EXIF orientation, which is ignored otherwise "
-                   "(only for a folder of images)");
+  add_exif_transpose_option(command, to.choice.exif_transpose);
   add_corrupt_image_option(command, to.on_corrupt_image);
 }
 
