@@ -15,6 +15,7 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -26,6 +27,7 @@
 #include <lockstep/comm/store/reader.h>
 #include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <tests/comm/served_store.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
@@ -39,21 +41,6 @@ using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing_support::message_of;
-
-// A keyed hash that is good enough for a test: different keys and texts give different results.
-Mac mac_of_key(const std::string& key) {
-  return [key](const std::string& text) {
-    std::string code;
-    std::uint64_t hash = 14695981039346656037ULL;
-    for (int part = 0; part < 4; ++part) {
-      for (const char c : key + '/' + text) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-      }
-      code.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
-    }
-    return code;
-  };
-}
 
 // A connection on which a test writes what it likes.
 class RawClient {
@@ -256,6 +243,20 @@ TEST(StoreLimits, TellsOnceWhichClientWasDisconnectedAndWhatToDo) {
                               "at port ",
                               store.port, ", which would hold more than 1 MiB")),
                 HasSubstr("start all ranks with the same LOCKSTEP_SECRET"))));
+}
+
+// A warning that cannot be written, as for want of memory, must not end the thread of the store.
+TEST(StoreLimits, OutliveAWarningThatFails) {
+  ServedStore store({.most_bytes = std::size_t{1} << 20});
+  set_log_sink([](LogLevel, const std::string&) { throw std::bad_alloc(); });
+  RawClient client(store.port);
+  client.greet();
+  client.send(Message(Query::kSet).add_text("k").add_text(std::string(std::size_t{3} << 20, 'x')));
+  EXPECT_TRUE(client.is_closed_by_store());
+  set_log_sink(nullptr);
+  Connection other(store.options());
+  other.set("k", "small");
+  EXPECT_EQ(other.get({"k"})[0], "small");
 }
 
 // What a client has made the store hold for the time of its connection ends with it.

@@ -385,15 +385,9 @@ TEST(StoreNumbers, AreComparedCompletely) {
 
 // --- The server ----------------------------------------------------------------------------------
 
-Mac hash_with_key(const std::string& key) {
-  return [key](const std::string& text) {
-    return std::to_string(std::hash<std::string>{}(key + '/' + text));
-  };
-}
-
 TEST(StoreServer, LimitsOnlyThoseWhoseSecretItCannotKnow) {
   const std::string large(std::size_t{1} << 20, 'x');
-  const Mac mac = hash_with_key("secret");
+  const Mac mac = mac_of_key("secret");
   ServedStore proven({.mac = mac, .most_bytes = std::size_t{1} << 16});
   Connection member(proven.options(mac));
   member.set("k", large);
@@ -454,9 +448,9 @@ TEST(StoreServer, AnswersEveryQueryOfAClientThatReadsLate) {
 
 TEST(StoreServer, WarnsOnceOfAnotherSecret) {
   const testing_support::CapturedLog log;
-  ServedStore store({.mac = hash_with_key("secret")});
+  ServedStore store({.mac = mac_of_key("secret")});
   for (int turn = 0; turn < 2; ++turn) {
-    EXPECT_THROW(Connection{store.options(hash_with_key("other"))}, CommError);
+    EXPECT_THROW(Connection{store.options(mac_of_key("other"))}, CommError);
   }
   EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("a process at 127.0.0.1 with another "
                                                  "LOCKSTEP_SECRET was refused by the store")));

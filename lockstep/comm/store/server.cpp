@@ -153,7 +153,7 @@ class Server::Loop {
         strangers_.push_back(fd);
         watch(EPOLL_CTL_ADD, fd, EPOLLIN);
       } catch (const OverBudget&) {
-        tell_of_budget("");  // the socket is closed
+        tell_of_budget(-1);  // the socket is closed
         drop(fd);
       } catch (const std::exception&) {
         drop(fd);  // there is no memory for this client
@@ -189,15 +189,23 @@ class Server::Loop {
       handle_all(client);
       if (connected) return;
     } catch (const OverBudget&) {
-      tell_of_budget(comm::peer_address(fd));
+      tell_of_budget(fd);
     } catch (const std::exception&) {
     }
     drop(fd);
   }
 
-  // `address` is that of the client; empty if it is not known.
-  void tell_of_budget(const std::string& address) {
+  // `fd` is the socket of the client; -1 if it is closed. Called by handlers of exceptions, from
+  // which another one would end the process: a warning that fails is lost.
+  void tell_of_budget(int fd) noexcept {
     if (std::exchange(has_told_of_budget_, true)) return;
+    try {
+      warn_of_budget(fd < 0 ? "" : comm::peer_address(fd));
+    } catch (...) {
+    }
+  }
+
+  void warn_of_budget(const std::string& address) {
     constexpr std::size_t kMiB = std::size_t{1} << 20;
     log_warning("a process", address.empty() ? "" : " at ", address,
                 " was disconnected from the store of this job at port ",
@@ -360,9 +368,7 @@ class Server::Loop {
     try {
       answer(client, Message().add(Waited::kAllExist));
     } catch (const std::exception& error) {
-      if (dynamic_cast<const OverBudget*>(&error) != nullptr) {
-        tell_of_budget(comm::peer_address(fd));
-      }
+      if (dynamic_cast<const OverBudget*>(&error) != nullptr) tell_of_budget(fd);
       shutdown(fd, SHUT_RDWR);
     }
   }
