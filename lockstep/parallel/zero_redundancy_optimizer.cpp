@@ -153,10 +153,14 @@ torch::Tensor ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   const torch::NoGradGuard no_grad;
   const Tensors shares = gradients();
   const torch::Tensor sum = sum_of_squares(shares, buckets_->front().buffer.device());
-  group_.all_reduce(sum);
+  sharded_->all_reduce(sum, ReduceOp::kSum);
   const torch::Tensor norm = sum.sqrt().to(common_type(*buckets_));
   clip_grads_with_norm_(shares, max_norm, norm);
   return norm;
+}
+
+void ZeroRedundancyOptimizer::reduce_found_inf(torch::Tensor& found_inf) {
+  sharded_->all_reduce(found_inf, ReduceOp::kMax);
 }
 
 std::size_t ZeroRedundancyOptimizer::groups() const { return sharded_->rules().size(); }

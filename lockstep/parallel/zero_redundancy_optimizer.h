@@ -88,7 +88,7 @@ class LOCKSTEP_API ZeroRedundancyOptimizer {
   Tensors gradients_of(const Tensors& parameters);
   /// Collective. Sets `found_inf` to its maximum over the ranks. Called by GradScaler, which
   /// accepts this optimizer like any other.
-  void reduce_found_inf(torch::Tensor& found_inf) { group_.all_reduce(found_inf, ReduceOp::kMax); }
+  void reduce_found_inf(torch::Tensor& found_inf);
 
   /// These functions behave like those of Optimizer.
   std::size_t groups() const;
@@ -107,8 +107,8 @@ class LOCKSTEP_API ZeroRedundancyOptimizer {
   /// nothing changed, if it does not fit.
   void load_state_dict(const NamedTensors& state, int root = 0);
 
-  /// Seconds that step(), gradients() and clip_grad_norm() have waited in barriers and for gathered
-  /// parameters, since construction.
+  /// Seconds that step(), gradients(), clip_grad_norm() and reduce_found_inf() have waited for
+  /// other ranks, since construction.
   double communication_seconds() const;
 
   /// Bytes of optimizer state for this rank's share; 0 before the first step.

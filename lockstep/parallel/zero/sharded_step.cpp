@@ -162,6 +162,11 @@ Tensors ShardedStep::mean_gradients(const std::vector<GradBucket>& buckets) {
   return gradients;
 }
 
+void ShardedStep::all_reduce(const torch::Tensor& tensor, ReduceOp op) {
+  const SecondsScope scope(communication_seconds_);
+  group_.all_reduce(tensor, op);
+}
+
 // --- The step
 
 void ShardedStep::step(const std::vector<GradBucket>& buckets) {

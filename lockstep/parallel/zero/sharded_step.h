@@ -41,6 +41,8 @@ class ShardedStep {
   void step(const std::vector<GradBucket>& buckets);
   void step_unless(const std::vector<GradBucket>& buckets, const torch::Tensor& found_inf);
   Tensors mean_gradients(const std::vector<GradBucket>& buckets);
+  /// In place. Counts as communication.
+  void all_reduce(const torch::Tensor& tensor, ReduceOp op);
   NamedTensors gather_state(const std::vector<GradBucket>& buckets, int root);
   void scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole, int root);
 

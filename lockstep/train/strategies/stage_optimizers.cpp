@@ -11,6 +11,7 @@
 
 #include <torch/utils.h>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/optim/clip_grad.h>
@@ -117,13 +118,14 @@ class StageOptimizers final : public RunOptimizer {
 
   void agree_through(GradScaler& scaler) override {
     if (!ranks_) return;
-    scaler.reduce_found_inf_with([all = ranks_->all](torch::Tensor& found) mutable {
-      all.all_reduce(found, ReduceOp::kMax);
+    scaler.reduce_found_inf_with([this](torch::Tensor& found) {
+      const SecondsScope scope(communication_seconds_);
+      ranks_->all.all_reduce(found, ReduceOp::kMax);
     });
   }
 
   double communication_seconds() const override {
-    double seconds = 0;
+    double seconds = communication_seconds_;
     for (const StageOptimizer& stage : stages_) seconds += stage.optimizer->communication_seconds();
     return seconds;
   }
@@ -174,7 +176,10 @@ class StageOptimizers final : public RunOptimizer {
     for (const auto& [name, tensors] : counted) {
       squares += get_total_norm(tensors).to(device, torch::kFloat64).square();
     }
-    if (ranks_) (ranks_->shards ? ranks_->all : ranks_->pipeline).all_reduce(squares);
+    if (ranks_) {
+      const SecondsScope scope(communication_seconds_);
+      (ranks_->shards ? ranks_->all : ranks_->pipeline).all_reduce(squares);
+    }
     const torch::Tensor norm = squares.sqrt().to(torch::kFloat32);
     for (const auto& [name, tensors] : groups) {
       clip_grads_with_norm_(tensors, max_norm, norm.to(tensors.front().device()));
@@ -211,6 +216,7 @@ class StageOptimizers final : public RunOptimizer {
   std::vector<std::set<std::string>>
       names_of_ranks_;  // names on the pipeline's ranks; on its first rank only
   double lr_;
+  double communication_seconds_ = 0;  // without those of stages_
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 // ZeroRedundancyOptimizer compared with DistributedDataParallel and a full optimizer on each rank.
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -332,6 +334,23 @@ TEST(ZeroClipping, OfSeveralTypesHasTheNormOfTheWidest) {
     EXPECT_NEAR(norm.item<double>(), 1e6 * std::sqrt(8.0), 1);
     optimizer.step();
     EXPECT_NEAR(net->floats[0].item<double>(), 1 - 1 / std::sqrt(8.0), 1e-5);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// Rank 1 comes late to the all-reduce of the norm, and rank 0 waits for it there.
+TEST(ZeroTiming, ClippingCountsItsWaitAsCommunication) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    Mixed net;
+    DistributedDataParallel ddp(net, group, {.parameter_memory = kFlat});
+    ZeroRedundancyOptimizer optimizer(ddp.core(), *net, SgdOptions{.lr = 1});
+    ddp.forward().backward();
+    group.barrier();
+    const double before = optimizer.communication_seconds();
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    optimizer.clip_grad_norm(1);
+    const double waited = optimizer.communication_seconds() - before;
+    if (group.rank() == 0) EXPECT_GE(waited, 0.025);
   });
   EXPECT_EQ(errors, no_errors(2));
 }
