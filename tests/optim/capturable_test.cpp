@@ -164,56 +164,57 @@ TEST(Capturable, AStepThatIsReplayedFollowsRateAndCount) {
   }
 }
 
-TEST(Capturable, ARecordedStepKeepsToItsParameters) {
-  FlatMemory memory({{16}, {16}});
-  Tensors tensors = memory.bound();
-  Optimizer optimizer(named(tensors), AdamOptions{});
-  optimizer.set_capturable(true);
-  optimizer.step();
-  RecordedCalls graph;
-  graph.record([&] {
-    const CaptureScope capturing;
+// An optimizer of two parameters that has made a step, and can record the next.
+struct CapturableAdam {
+  CapturableAdam() {
+    optimizer.set_capturable(true);
     optimizer.step();
-  });
-  tensors[1].mutable_grad().reset();
+  }
+  void record(RecordedCalls& graph) {
+    graph.record([this] {
+      const CaptureScope capturing;
+      optimizer.step();
+    });
+  }
+  void drop_a_gradient() { tensors[1].mutable_grad().reset(); }
+
+  FlatMemory memory = FlatMemory({{16}, {16}});
+  Tensors tensors = memory.bound();
+  Optimizer optimizer = Optimizer(named(tensors), AdamOptions{});
+};
+
+TEST(Capturable, ARecordedStepKeepsToItsParameters) {
+  CapturableAdam adam;
+  RecordedCalls graph;
+  adam.record(graph);
+  adam.drop_a_gradient();
   EXPECT_THAT(
-      message_of<ConfigError>([&] { optimizer.step(); }),
+      message_of<ConfigError>([&] { adam.optimizer.step(); }),
       HasSubstr("adam: other parameters have gradients than in the step that was captured"));
 }
 
 TEST(Capturable, IsRecordedWithTheParametersOfTheStepBefore) {
-  FlatMemory memory({{16}, {16}});
-  Tensors tensors = memory.bound();
-  Optimizer optimizer(named(tensors), AdamOptions{});
-  optimizer.set_capturable(true);
-  optimizer.step();
-  tensors[1].mutable_grad().reset();
+  CapturableAdam adam;
+  adam.drop_a_gradient();
   const CaptureScope capturing;
   EXPECT_THAT(
-      message_of<ConfigError>([&] { optimizer.step(); }),
+      message_of<ConfigError>([&] { adam.optimizer.step(); }),
       HasSubstr("adam: other parameters have gradients than in the step before the captured one"));
 }
 
 // Whoever switches it off has no graph any more that could be replayed.
 TEST(Capturable, ForgetsARecordedStepWhenItIsSwitchedOff) {
-  FlatMemory memory({{16}, {16}});
-  Tensors tensors = memory.bound();
-  Optimizer optimizer(named(tensors), AdamOptions{});
-  optimizer.set_capturable(true);
-  optimizer.step();
+  CapturableAdam adam;
   {
     RecordedCalls graph;
-    graph.record([&] {
-      const CaptureScope capturing;
-      optimizer.step();
-    });
+    adam.record(graph);
   }
-  optimizer.set_capturable(false);
-  EXPECT_FALSE(optimizer.is_capturable());
-  optimizer.set_capturable(true);
-  EXPECT_TRUE(optimizer.is_capturable());
-  tensors[1].mutable_grad().reset();
-  EXPECT_NO_THROW(optimizer.step());
+  adam.optimizer.set_capturable(false);
+  EXPECT_FALSE(adam.optimizer.is_capturable());
+  adam.optimizer.set_capturable(true);
+  EXPECT_TRUE(adam.optimizer.is_capturable());
+  adam.drop_a_gradient();
+  EXPECT_NO_THROW(adam.optimizer.step());
 }
 
 // Each way of setting a rate reaches the device.
