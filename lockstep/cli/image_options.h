@@ -20,7 +20,7 @@ namespace lockstep::cli {
 inline const NamedChoices<OnCorruptImage>& corrupt_image_choices() {
   static const NamedChoices<OnCorruptImage> choices = {
       {"stop", OnCorruptImage::kStop, "end with an error that names the file"},
-      {"skip", OnCorruptImage::kSkip, "leave the image out and count it"}};
+      {"skip", OnCorruptImage::kSkip, "skip the image and count it"}};
   return choices;
 }
 

@@ -21,10 +21,10 @@ void check_nproc_per_node(const std::string& command, std::optional<int> nproc_p
   if (is_by_hand(worker)) {
     throw ConfigError(str(contradicts, "the environment (WORLD_SIZE=", worker.world_size,
                           "), which means ", worker.local_world_size,
-                          " on this host; leave the option out, or unset RANK and WORLD_SIZE"));
+                          " on this host; remove --nproc-per-node, or unset RANK and WORLD_SIZE"));
   }
   throw ConfigError(str(contradicts, worker.source, ", which started ", worker.local_world_size,
-                        " on this host; leave the option out"));
+                        " on this host; remove --nproc-per-node"));
 }
 
 }  // namespace lockstep::cli

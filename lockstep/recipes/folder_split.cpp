@@ -313,7 +313,7 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
   if (own_split != nullptr && options.validation_fraction) {
     throw ConfigError(lockstep::str(wanted.recipe, ": ", directory.string(),
                                     " has the folders train and ", own_split,
-                                    ", which are the split; leave the validation fraction out"));
+                                    ", which are the split; remove the validation fraction"));
   }
   if (own_split != nullptr) return load_own_split(directory, own_split, options, wanted);
   const ImageDataset all = load_image_folder(directory, folder_options(options));

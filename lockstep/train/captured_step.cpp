@@ -21,16 +21,16 @@ void require_same_kind(const char* what, const torch::Tensor& got, const torch::
   throw ConfigError(lockstep::str(
       "Trainer: cuda_graph needs full batches of one shape and type, but the ", what,
       " of a batch are ", got.scalar_type(), ' ', got.sizes(), ", and those before were ",
-      place.scalar_type(), ' ', place.sizes(), "; leave out TrainerOptions::cuda_graph"));
+      place.scalar_type(), ' ', place.sizes(), "; remove TrainerOptions::cuda_graph"));
 }
 
 // CUDA names the capture in errors for operations that it does not permit.
 std::string_view advice_for(const c10::Error& error) {
   const std::string_view text = error.what_without_backtrace();
   if (text.find("captur") == text.npos && text.find("Captur") == text.npos) {
-    return "; leave out TrainerOptions::cuda_graph to see whether the step runs without it";
+    return "; remove TrainerOptions::cuda_graph to see whether the step runs without it";
   }
-  return "; the task must not wait for the device, as item() does, or leave out "
+  return "; the task must not wait for the device, as item() does, or remove "
          "TrainerOptions::cuda_graph";
 }
 
@@ -88,7 +88,7 @@ void CapturedStep::capture() {
   } catch (const c10::OutOfMemoryError& error) {
     throw ConfigError(lockstep::str(
         "Trainer: cuda_graph: the device has too little memory for recording the step: ",
-        first_line(error), "; use smaller batches, or leave out TrainerOptions::cuda_graph"));
+        first_line(error), "; use smaller batches, or remove TrainerOptions::cuda_graph"));
   } catch (const c10::Error& error) {
     throw ConfigError(lockstep::str("Trainer: cuda_graph: the step cannot be recorded: ",
                                     first_line(error), advice_for(error)));

@@ -6,7 +6,7 @@ namespace lockstep::detail {
 
 std::unique_ptr<StepGraph> make_cuda_graph(torch::Device) {
   throw ConfigError(
-      "Trainer: cuda_graph needs the CUDA build of LibTorch, and this one is for CPUs; leave out "
+      "Trainer: cuda_graph needs the CUDA build of LibTorch, and this one is for CPUs; remove "
       "TrainerOptions::cuda_graph");
 }
 

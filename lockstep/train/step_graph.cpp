@@ -7,7 +7,7 @@ namespace lockstep::detail {
 std::unique_ptr<StepGraph> make_step_graph(torch::Device device, const ProcessGroup& group) {
   if (!device.is_cuda()) {
     throw ConfigError(lockstep::str("Trainer: cuda_graph needs a GPU, and this run is on ", device,
-                                    "; leave out TrainerOptions::cuda_graph, or set "
+                                    "; remove TrainerOptions::cuda_graph, or set "
                                     "TrainerOptions::device to cuda"));
   }
   const std::string reason = group.why_not_capturable();

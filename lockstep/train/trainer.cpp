@@ -70,7 +70,7 @@ void validate_graph(const TrainerOptions& options) {
   if (options.detect_anomaly) {
     throw ConfigError(
         "Trainer: cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
-        "does not check values for NaN; leave one of them out");
+        "does not check values for NaN; remove one of them");
   }
   if (options.on_nan != OnNan::kWarn) {
     throw ConfigError(lockstep::str(
@@ -82,7 +82,7 @@ void validate_graph(const TrainerOptions& options) {
     throw ConfigError(
         "Trainer: cuda_graph and cycle_momentum exclude each other: the momentum of a replayed "
         "step "
-        "is that of the recorded one; leave one of them out");
+        "is that of the recorded one; remove one of them");
   }
 }
 
@@ -102,7 +102,7 @@ void validate_trainer(const TrainerOptions& options) {
     throw ConfigError(
         "Trainer: cudnn_benchmark and deterministic exclude each other: what is fastest differs "
         "from "
-        "run to run; leave one of them out");
+        "run to run; remove one of them");
   }
   validate_schedule(options);
   validate_graph(options);

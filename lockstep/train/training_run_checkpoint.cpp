@@ -119,7 +119,7 @@ void TrainingRun::prepare_checkpoints() {
       throw CheckpointError(lockstep::str("cannot keep ", bytes, " bytes",
                                           pinned ? " of pinned memory" : "",
                                           " for a copy of the checkpoint: ", first_line(error),
-                                          "; leave out CheckpointOptions::background"));
+                                          "; remove CheckpointOptions::background"));
     }
   });
 }
@@ -128,7 +128,7 @@ std::filesystem::path TrainingRun::resumed_path() {
   if (const auto path = store_->resume()) return *path;
   throw CheckpointError(
       lockstep::str("there is no checkpoint in ", options_.checkpoints.directory.string(),
-                    " to resume from; leave out TrainerOptions::resume to begin a run"));
+                    " to resume from; remove TrainerOptions::resume to begin a run"));
 }
 
 // Rank 0 reads the checkpoint and returns the optimizer's state. The strategy copies rank 0's

@@ -102,7 +102,7 @@ void TrainingRun::require_whole_module() const {
       lockstep::str("Trainer: log_histograms_every_n_steps looks at the whole model on "
                     "rank 0, but strategy ",
                     strategy_.name(),
-                    " divides it among the ranks; leave it out, or use strategy ddp "
+                    " divides it among the ranks; remove this option, or use strategy ddp "
                     "or a pipeline in one process"));
 }
 

@@ -372,7 +372,7 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
       {{.measured = true, .wait = 0}, "--wait must be from 1"},
       {{.measured = true, .wait = 5, .width = 4}, "with --wait stages compute nothing"},
       {{.measured = true, .activation = "tanh"}, "--activation must be one of relu, gelu"},
-      {{.message_cost = 1.0, .measured = true}, "leave --message-cost out"},
+      {{.message_cost = 1.0, .measured = true}, "remove --message-cost"},
       {{.message_cost = -1.0}, "--message-cost must be from 0"},
       {{.measured = true, .steps = 0}, "--steps must be from 1"},
       {{.svg = "/nowhere/at/all.svg"}, "--svg: the folder /nowhere/at does not exist"},

@@ -39,8 +39,8 @@ TEST(FlagNames, ReplaceTheOptionsOfAMessage) {
 }
 
 TEST(FlagNames, StandInTheFirstLineOfAnError) {
-  EXPECT_EQ(error_line(std::runtime_error("leave out TrainerOptions::cuda_graph\nframe #0")),
-            "leave out --cuda-graph");
+  EXPECT_EQ(error_line(std::runtime_error("remove TrainerOptions::cuda_graph\nframe #0")),
+            "remove --cuda-graph");
 }
 
 TEST(FlagNames, StandInTheLog) {

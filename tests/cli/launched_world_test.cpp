@@ -19,16 +19,15 @@ TEST(LaunchedWorld, SaysWhoContradictsTheOption) {
       {"torchrun", "none", 2, ""},
       {"torchrun", "none", std::nullopt, ""},
       {"torchrun", "none", 4,
-       "train: --nproc-per-node 4 contradicts torchrun, which started 2 on this host; leave the "
-       "option out"},
+       "train: --nproc-per-node 4 contradicts torchrun, which started 2 on this host; remove "
+       "--nproc-per-node"},
       {"torchrun", std::nullopt, 4,
        "train: --nproc-per-node 4 contradicts the environment (WORLD_SIZE=6), which means 2 on "
        "this "
-       "host; leave the option out, or unset RANK and WORLD_SIZE"},
+       "host; remove --nproc-per-node, or unset RANK and WORLD_SIZE"},
       {"Slurm", std::nullopt, 4,
-       "train: --nproc-per-node 4 contradicts Slurm, which started 2 on this host; leave the "
-       "option "
-       "out"},
+       "train: --nproc-per-node 4 contradicts Slurm, which started 2 on this host; remove "
+       "--nproc-per-node"},
   };
   for (const Case& expected : cases) {
     ScopedEnvironment environment;

@@ -22,7 +22,7 @@ void fail_as(const std::string& what) {
   if (what == "config") throw ConfigError("unknown recipe 'x'");
   if (what == "data") throw DataError("file y is truncated");
   if (what == "option") throw ConfigError("no GPU; set LoaderOptions::engine to native");
-  if (what == "rank's option") throw CommandFailure(1, "rank 1: leave out TrainerOptions::resume");
+  if (what == "rank's option") throw CommandFailure(1, "rank 1: remove TrainerOptions::resume");
   if (what == "torch") throw std::runtime_error("size mismatch\nframe #0: somewhere");
   if (what == "memory") throw std::bad_alloc();
   if (what == "rank") throw CommandFailure(1, "rank 1: broken", "broken\nframe #0");
@@ -130,8 +130,8 @@ TEST(Program, TurnsFailuresIntoOneLineAndACode) {
       {{"try", "torch"}, 1, "error: size mismatch\n"},
       {{"try", "option"}, 2, "error: no GPU; set --loader to native\n"},
       {{"try", "option", "--debug"}, 2, "error: no GPU; set --loader to native\n"},
-      {{"try", "rank's option"}, 1, "error: rank 1: leave out --resume\n"},
-      {{"try", "rank's option", "--debug"}, 1, "error: rank 1: leave out --resume\n"},
+      {{"try", "rank's option"}, 1, "error: rank 1: remove --resume\n"},
+      {{"try", "rank's option", "--debug"}, 1, "error: rank 1: remove --resume\n"},
       {{"--debug", "try", "torch"}, 1, "error: size mismatch\nframe #0: somewhere\n"},
       {{"try", "torch", "--debug"}, 1, "error: size mismatch\nframe #0: somewhere\n"},
       {{"try", "memory"}, 1, "error: out of memory\n"},

@@ -185,7 +185,7 @@ std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& note
   lines.emplace_back(
       includes_warm_up(notes)
           ? "Seconds are those of the only epoch of each run, warm-up included: its "
-            "first steps are slower, and it decodes the images; more epochs leave it out."
+            "first steps are slower, and it decodes the images; more epochs exclude it."
           : "Seconds are medians of the epochs after the first of each run, with their range; the "
             "first warms up.");
   lines.emplace_back(

@@ -87,16 +87,15 @@ void check_combination(const BenchCommArguments& arguments,
   };
   if (arguments.explain) {
     refuse(arguments.json.has_value(), "--explain writes no --json; --out FILE is its picture");
-    refuse(arguments.trace.has_value(), "--explain is a trace itself; leave --trace out");
+    refuse(arguments.trace.has_value(), "--explain is a trace itself; remove --trace");
     refuse(collectives != std::vector{CallKind::kAllReduce},
-           "--explain shows an all_reduce; leave --collective out");
+           "--explain shows an all_reduce; remove --collective");
     refuse(!arguments.sizes.empty(), "--explain takes one size, as --bytes, not --sizes");
     refuse(arguments.symmetric || arguments.private_memory,
-           "--explain uses memory of each process; leave --symmetric and --private out");
-    refuse(arguments.beside_computing,
-           "--explain waits for its runs; leave --beside-computing out");
+           "--explain uses memory of each process; remove --symmetric and --private");
+    refuse(arguments.beside_computing, "--explain waits for its runs; remove --beside-computing");
     refuse(arguments.repetitions || arguments.seconds,
-           "--explain makes as many runs as it needs; leave --repetitions and --seconds out");
+           "--explain makes as many runs as it needs; remove --repetitions and --seconds");
     return;
   }
   refuse(arguments.out.has_value(), "--out belongs to --explain; use --json FILE");

@@ -34,7 +34,7 @@ const ModelDefaults& defaults_of(const std::string& model) {
 void refuse_options_of_ranks(const BenchStepArguments& arguments) {
   const std::string given = "--strategy " + arguments.strategy;
   refuse_step_option(arguments.nproc_per_node.has_value(),
-                     given + " gives each way its own ranks; leave --nproc-per-node out");
+                     given + " gives each way its own ranks; remove --nproc-per-node");
   refuse_step_option(arguments.batch_per_rank.has_value(),
                      given + " has one batch for all ranks together; give it as --batch");
   const std::string belongs = " belongs to --strategy " + join(step_strategy_names(), " or ");
@@ -43,7 +43,7 @@ void refuse_options_of_ranks(const BenchStepArguments& arguments) {
   refuse_step_option(arguments.set_to_none, "--set-to-none" + belongs);
   refuse_step_option(arguments.find_unused_parameters, "--find-unused-parameters" + belongs);
   refuse_step_option(arguments.alone,
-                     given + " has processes of its own for each way; leave --alone out");
+                     given + " has processes of its own for each way; remove --alone");
 }
 
 void require_even(const char* option, std::int64_t value) {

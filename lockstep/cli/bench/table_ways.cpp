@@ -168,7 +168,7 @@ std::vector<std::string> parse_kernels(const BenchTableArguments& arguments,
                                        const recipes::Recipe& recipe) {
   if (arguments.kernels && !recipe.has_fused_kernels) {
     throw ConfigError(lockstep::str(kTableCommand, ": --kernels changes nothing for ", recipe.name,
-                                    ", which has no kernels of ours; leave it out"));
+                                    ", which has no fused kernels; remove --kernels"));
   }
   return parse_names("--kernels", arguments.kernels.value_or("fused"), {"fused", "libtorch"});
 }

@@ -90,10 +90,10 @@ std::optional<bench::ToyStages> resolve_toys(const ExplainPipelineArguments& arg
     return std::nullopt;
   }
   refuse_if(arguments.wait && describes_stages(arguments),
-            "with --wait stages compute nothing; leave --width, --layers, --samples, --activation "
-            "and --threads out");
+            "with --wait stages compute nothing; remove --width, --layers, --samples, --activation "
+            "and --threads");
   refuse_if(arguments.message_cost.has_value(),
-            "--measured measures what a message costs; leave --message-cost out");
+            "--measured measures what a message costs; remove --message-cost");
   const bench::ToyStages defaults;
   const bench::ToyStages toys = {
       .wait_microseconds = arguments.wait.value_or(0),

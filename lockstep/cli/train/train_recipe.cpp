@@ -19,8 +19,8 @@ void require_of_recipe(const char* option, bool is_given, const recipes::Recipe&
                        const Predicate& has) {
   if (!is_given || has(recipe)) return;
   throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
-                                  "; it belongs to ", join(recipes_with(has), " and "),
-                                  "; leave it out"));
+                                  "; it belongs to ", join(recipes_with(has), " and "), "; remove ",
+                                  option));
 }
 
 // "224 for classify, 160 for autoencoder": the sides of images unless --image-size is given.

@@ -23,7 +23,7 @@ bool is_channels_last(const TrainArguments& arguments, const recipes::Recipe& re
                               {"channels-last", "contiguous"});
   if (!recipe.channels_last) {
     throw ConfigError(lockstep::str("train: --memory-format changes nothing for ", recipe.name,
-                                    ", which has no channels-last form; leave it out"));
+                                    ", which has no channels-last form; remove --memory-format"));
   }
   return *arguments.memory_format == "channels-last";
 }
@@ -32,24 +32,23 @@ bool is_channels_last(const TrainArguments& arguments, const recipes::Recipe& re
 void check_cuda_graph(const TrainSettings& settings) {
   if (settings.accelerator == "cpu") {
     throw ConfigError(
-        "train: --cuda-graph needs a GPU, but --accelerator is cpu; leave one of them "
-        "out");
+        "train: --cuda-graph needs a GPU, but --accelerator is cpu; remove one of them");
   }
   if (settings.strategy != "single" && settings.strategy != "ddp") {
     throw ConfigError(
         lockstep::str("train: --cuda-graph belongs to --strategy single and ddp, got ",
-                      settings.strategy, "; leave out --cuda-graph"));
+                      settings.strategy, "; remove --cuda-graph"));
   }
   if (settings.world_size > 1 && !comm::named_backend(settings.backend).runs_on_stream) {
     throw ConfigError(
         lockstep::str("train: --cuda-graph needs --backend nccl, which a graph can "
                       "replay, got ",
-                      settings.backend, "; leave out --cuda-graph"));
+                      settings.backend, "; remove --cuda-graph"));
   }
   if (settings.trainer.detect_anomaly) {
     throw ConfigError(
         "train: --cuda-graph and --detect-anomaly exclude each other: a replayed "
-        "backward pass does not check values for NaN; leave one of them out");
+        "backward pass does not check values for NaN; remove one of them");
   }
   if (settings.trainer.on_nan != OnNan::kWarn) {
     throw ConfigError(lockstep::str(
@@ -60,7 +59,7 @@ void check_cuda_graph(const TrainSettings& settings) {
   if (settings.trainer.schedule.cycle_momentum) {
     throw ConfigError(
         "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of "
-        "a replayed step is that of the recorded one; leave one of them out");
+        "a replayed step is that of the recorded one; remove one of them");
   }
 }
 
@@ -91,7 +90,8 @@ void resolve_device_modes(const TrainArguments& arguments, TrainSettings& settin
   settings.trainer.cudnn_benchmark = arguments.cudnn_benchmark;
   if (arguments.cudnn_benchmark && settings.accelerator == "cpu") {
     throw ConfigError(
-        "train: --cudnn-benchmark changes nothing with --accelerator cpu; leave it out");
+        "train: --cudnn-benchmark changes nothing with --accelerator cpu; remove "
+        "--cudnn-benchmark");
   }
   if (arguments.cudnn_benchmark && settings.trainer.deterministic) {
     throw ConfigError(
@@ -131,7 +131,7 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   if (arguments.no_fused_kernels && !settings.recipe->has_fused_kernels) {
     throw ConfigError(lockstep::str("train: --no-fused-kernels changes nothing for ",
                                     settings.recipe->name,
-                                    ", which has no kernels of ours; leave it out"));
+                                    ", which has no fused kernels; remove --no-fused-kernels"));
   }
   settings.fused_kernels = !arguments.no_fused_kernels;
   resolve_device_modes(arguments, settings);
@@ -143,7 +143,7 @@ void require_image_files(const TrainArguments& arguments, const recipes::Recipe&
                          const char* option) {
   if (!recipe.reads_image_folder) {
     throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
-                                    ", which reads no folder of images; leave it out"));
+                                    ", which reads no folder of images; remove ", option));
   }
   if (!arguments.data) {
     throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
@@ -175,11 +175,11 @@ void check_recipe_files(const TrainArguments& arguments, const TrainSettings& se
   if (settings.of_recipe.cache_bytes.value_or(0) > 0 &&
       settings.loader != LoaderEngineKind::kNative) {
     throw ConfigError(lockstep::str("train: --cache belongs to --loader native, got --loader ",
-                                    arguments.loader, "; leave one of them out"));
+                                    arguments.loader, "; remove one of them"));
   }
   if (arguments.resume && !settings.of_recipe.weights.empty()) {
     throw ConfigError(
-        "train: --weights begins a run and --resume goes on with one; leave one of them out");
+        "train: --weights begins a run and --resume continues one; remove one of them");
   }
 }
 

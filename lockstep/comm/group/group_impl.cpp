@@ -219,10 +219,10 @@ std::shared_ptr<Work> ProcessGroup::Impl::hand_over(comm::Collective& call, int 
 
 std::string ProcessGroup::Impl::checks_on_host() const {
   if (nan_check_) {
-    return "cannot look for NaN before each reduction; leave out LOCKSTEP_NAN_CHECK (nan_check)";
+    return "cannot look for NaN before each reduction; unset LOCKSTEP_NAN_CHECK (nan_check)";
   }
   if (!compares_first()) return {};
-  return "cannot compare the ranks' calls before each; leave out LOCKSTEP_DEBUG=detail";
+  return "cannot compare the ranks' calls before each; unset LOCKSTEP_DEBUG";
 }
 
 bool ProcessGroup::Impl::compares_first() const { return fingerprints_ != nullptr; }

@@ -50,7 +50,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
                                 std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   /// If this group checks each call on the host: the clause for an error about code that cannot run
-  /// such a check ("cannot ...; leave out ..."). Otherwise empty.
+  /// such a check ("cannot ...; unset ..."). Otherwise empty.
   std::string checks_on_host() const;
 
   /// Returns the number of calls of new_group and split so far, and counts one more.

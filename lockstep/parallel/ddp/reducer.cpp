@@ -238,7 +238,7 @@ void Reducer::State::require_capturable() const {
         "true");
   }
   if (comm_hook_)
-    refuse("cannot run a communication hook, which the host calls each time; leave it out");
+    refuse("cannot run a communication hook, which the host calls each time; remove the hook");
   const bool is_sparse =
       std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.sparse; });
   if (is_sparse)

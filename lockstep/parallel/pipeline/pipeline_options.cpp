@@ -97,7 +97,7 @@ Table make_table(const PipelineOptions& options, int stages, int workers, int mi
     if (has_messages(table)) {
       throw ConfigError(str("PipelineOptions: the table ", table.name,
                             " has messages but no reductions, which come before messages; write "
-                            "REDUCE_GRAD into it, or leave the messages out"));
+                            "REDUCE_GRAD into it, or remove the messages"));
     }
     table = with_reductions(table);
   }

@@ -78,7 +78,7 @@ void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& op
   if (!options.reduce || !tied.any_requires_grad()) return;
   throw ConfigError(
       "PipelineOptions: stages share a parameter, whose gradient is complete only when the last of "
-      "them has ended; leave options.reduce out and reduce the gradients after step()");
+      "them has ended; do not set options.reduce, and reduce the gradients after step()");
 }
 
 void refuse_to_share_statistics(const std::vector<StageModule>& stages, const Table& table) {

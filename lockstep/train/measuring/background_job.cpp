@@ -51,7 +51,7 @@ void BackgroundJob::start(std::function<void()> job) {
     });
   } catch (const std::system_error& error) {
     throw Error(str("cannot start a thread that works in the background: ", error.what(),
-                    "; raise the limit of threads, or leave out CheckpointOptions::background"));
+                    "; raise the limit of threads, or remove CheckpointOptions::background"));
   }
 }
 

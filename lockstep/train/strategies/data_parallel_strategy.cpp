@@ -195,7 +195,7 @@ class DataParallelStrategy final : public Strategy {
         "strategy ", name_,
         ": the module drew random numbers that it did not draw in its first "
         "forward, or a data set drew some on the loader's threads, so that this run would not "
-        "repeat itself; leave deterministic out, let the first forward draw, too, and the data set "
+        "repeat itself; remove deterministic, let the first forward draw, too, and the data set "
         "from its SampleKey, or use strategy ddp"));
   }
 

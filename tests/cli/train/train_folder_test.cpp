@@ -356,7 +356,7 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
       {{"classify", "--data", photos, "--weights", in_scratch("bad.safetensors"), "--resume",
         "--out", in_scratch("run")},
        2,
-       "train: --weights begins a run and --resume goes on with one"},
+       "train: --weights begins a run and --resume continues one; remove one of them"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = train(each.arguments);

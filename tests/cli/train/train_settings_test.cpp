@@ -157,9 +157,8 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
        "train: --matmul-precision must be one of highest, high, medium, got 'tf32'"},
       {[](auto& a) { a.memory_format = "nhwc"; }, "train: --memory-format must be"},
       {[](auto& a) { a.recipe = "mnist", a.memory_format = "contiguous"; },
-       "train: --memory-format changes nothing for mnist, which has no channels-last form; leave "
-       "it "
-       "out"},
+       "train: --memory-format changes nothing for mnist, which has no channels-last form; remove "
+       "--memory-format"},
       {[](auto& a) { a.cudnn_benchmark = a.limits.deterministic = true; },
        "train: --cudnn-benchmark and --deterministic exclude each other"},
       {[](auto& a) { a.cudnn_benchmark = true, a.accelerator = "cpu"; },
@@ -167,14 +166,14 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
       {[](auto& a) { a.cuda_graph = true, a.accelerator = "cpu"; },
        "train: --cuda-graph needs a GPU, but --accelerator is cpu"},
       {[](auto& a) { a.cuda_graph = true, a.strategy = "dp"; },
-       "train: --cuda-graph belongs to --strategy single and ddp, got dp; leave out "
+       "train: --cuda-graph belongs to --strategy single and ddp, got dp; remove "
        "--cuda-graph"},
       {[](auto& a) { a.cuda_graph = true, a.nproc_per_node = 2, a.backend = "gloo"; },
-       "train: --cuda-graph needs --backend nccl, which a graph can replay, got gloo; leave out "
+       "train: --cuda-graph needs --backend nccl, which a graph can replay, got gloo; remove "
        "--cuda-graph"},
       {[](auto& a) { a.cuda_graph = a.limits.detect_anomaly = true; },
        "train: --cuda-graph and --detect-anomaly exclude each other: a replayed backward pass does "
-       "not check values for NaN; leave one of them out"},
+       "not check values for NaN; remove one of them"},
       {[](auto& a) { a.cuda_graph = true, a.limits.on_nan = "skip"; },
        "train: --cuda-graph and --on-nan skip exclude each other: a replayed step updates the "
        "weights before the host knows its loss; choose one"},
@@ -184,7 +183,7 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
        },
        "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of a replayed "
        "step "
-       "is that of the recorded one; leave one of them out"},
+       "is that of the recorded one; remove one of them"},
   };
   for (const Case& each : cases) {
     TrainArguments arguments;
@@ -426,7 +425,7 @@ TEST(TrainSettings, TurnPhotographsOfAFolderOnly) {
   arguments.recipe = "mnist";
   EXPECT_EQ(refusal(),
             "train: --exif-transpose changes nothing for mnist, which reads no folder of images; "
-            "leave it out");
+            "remove --exif-transpose");
   arguments.recipe = "resnet50-split";
   EXPECT_TRUE(resolve(arguments).exif_transpose);
   arguments.data.reset();

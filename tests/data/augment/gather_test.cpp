@@ -171,7 +171,7 @@ TEST(GatherEngine, RefusesByNameWhatItCannotDo) {
               HasSubstr("Cutout is one erased area too many"));
   EXPECT_THAT(refusal(photos(3), {RandomCrop{11}}), HasSubstr("augmentation: RandomCrop"));
   EXPECT_THAT(refusal(photos(3), {}, {.on_corrupt_image = OnCorruptImage::kSkip}),
-              HasSubstr("cannot leave one out"));
+              HasSubstr("cannot skip one"));
   const ImageDataset files("files", {3, 0, 0}, 7, std::make_shared<const Photos>(3, false));
   EXPECT_THAT(refusal(files, {CenterCrop{4}}), HasSubstr("as pixels, and those of files are not"));
 }

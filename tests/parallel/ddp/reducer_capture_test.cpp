@@ -69,7 +69,7 @@ TEST(ReducerCapture, GroupsSayWhyTheyCannotBeReplayed) {
   }
   testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_NAN_CHECK", "1");
-  EXPECT_THAT(alone().why_not_capturable(), HasSubstr("leave out LOCKSTEP_NAN_CHECK"));
+  EXPECT_THAT(alone().why_not_capturable(), HasSubstr("unset LOCKSTEP_NAN_CHECK"));
 }
 
 void backward_of(DistributedDataParallel<Layers>& ddp, int step) {

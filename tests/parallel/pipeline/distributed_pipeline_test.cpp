@@ -390,7 +390,7 @@ TEST(DistributedPipeline, RefusesToReduceTiedStagesOneByOne) {
                               .reduce = [](int, const Tensors&) {}});
     pipe.step(net.criterion, net.x, net.y);
   });
-  EXPECT_THAT(errors, Each(HasSubstr("leave options.reduce out")));
+  EXPECT_THAT(errors, Each(HasSubstr("do not set options.reduce")));
 }
 
 // Rank 0 must not wait for rank 1 until its deadline. A stage without parameters is never moved, so

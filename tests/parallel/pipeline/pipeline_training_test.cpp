@@ -255,7 +255,7 @@ TEST(PipelineTies, AreNotReducedStageByStage) {
   const Net net = make_net("tied");
   EXPECT_THAT(
       message_of<ConfigError>([&] { pipeline_with(net, {.reduce = [](int, const Tensors&) {}}); }),
-      HasSubstr("leave options.reduce out and reduce the gradients after step()"));
+      HasSubstr("do not set options.reduce, and reduce the gradients after step()"));
 }
 
 // Moving the second stage also moves the weight that the first stage shares with it.
@@ -296,7 +296,7 @@ TEST(PipelineTies, AreReducedStageByStageOnlyWhileTheyAreFrozen) {
   EXPECT_NO_THROW(pipe.step(net.criterion, net.x, net.y));
   shared.set_requires_grad(true);
   EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(net.criterion, net.x, net.y); }),
-              HasSubstr("leave options.reduce out"));
+              HasSubstr("do not set options.reduce"));
 }
 
 // Two workers would write to the running statistics at the same time.

@@ -196,14 +196,14 @@ std::string refusal(TrainerOptions run, const std::string& strategy,
 
 TEST(TrainerGraph, RefusesWhatAReplayWouldNotDo) {
   EXPECT_THAT(refusal(options(1), "single"),
-              HasSubstr("Trainer: cuda_graph needs a GPU, and this run is on cpu; leave out "
+              HasSubstr("Trainer: cuda_graph needs a GPU, and this run is on cpu; remove "
                         "TrainerOptions::cuda_graph, or set TrainerOptions::device to cuda"));
   TrainerOptions anomaly = options(1);
   anomaly.detect_anomaly = true;
   EXPECT_THAT(
       refusal(anomaly, "single"),
       HasSubstr("cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
-                "does not check values for NaN; leave one of them out"));
+                "does not check values for NaN; remove one of them"));
   TrainerOptions cycle = options(1);
   cycle.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
   EXPECT_THAT(refusal(cycle, "single"), HasSubstr("cuda_graph and cycle_momentum exclude"));
@@ -278,14 +278,14 @@ TEST(TrainerGraph, AdviceFitsWhyAStepCannotBeRecorded) {
       refusal_of([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory"); });
   EXPECT_THAT(memory,
               testing::EndsWith("too little memory for recording the step: out of memory; use "
-                                "smaller batches, or leave out TrainerOptions::cuda_graph"));
+                                "smaller batches, or remove TrainerOptions::cuda_graph"));
   const std::string other = refusal_of([] { TORCH_CHECK(false, "shapes differ"); });
   EXPECT_THAT(other,
               testing::EndsWith(
-                  "cannot be recorded: shapes differ; leave out TrainerOptions::cuda_graph to see "
+                  "cannot be recorded: shapes differ; remove TrainerOptions::cuda_graph to see "
                   "whether the step runs without it"));
   EXPECT_THAT(refusal_of([] { TORCH_CHECK(false, "not permitted when stream is capturing"); }),
-              testing::EndsWith("as item() does, or leave out TrainerOptions::cuda_graph"));
+              testing::EndsWith("as item() does, or remove TrainerOptions::cuda_graph"));
 }
 
 // --- Batches
@@ -329,7 +329,7 @@ TEST(CapturedStep, LeavesOutSmallBatchesAndRefusesOtherShapes) {
   EXPECT_THAT(message_of<ConfigError>([&] { step.takes(batch_of(4, {1, 3, 2})); }),
               HasSubstr("Trainer: cuda_graph needs full batches of one shape and type, but the "
                         "images of a batch are Float [4, 1, 3, 2], and those before were Float "
-                        "[4, 1, 2, 2]; leave out TrainerOptions::cuda_graph"));
+                        "[4, 1, 2, 2]; remove TrainerOptions::cuda_graph"));
   EXPECT_THAT(message_of<ConfigError>([&] { step.takes(batch_of(4, {1, 2, 2}, torch::kDouble)); }),
               HasSubstr("images of a batch are Double"));
 }

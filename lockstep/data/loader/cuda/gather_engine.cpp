@@ -201,7 +201,7 @@ std::unique_ptr<detail::LoaderEngine> make_gather_engine(const ImageDataset& dat
                                                          LaunchGather launch) {
   if (options.on_corrupt_image == OnCorruptImage::kSkip) {
     throw ConfigError(
-        "Loader: the cuda engine reads all images at start and cannot leave one out; "
+        "Loader: the cuda engine reads all images at start and cannot skip one; "
         "leave LoaderOptions::on_corrupt_image at stop, or set LoaderOptions::engine to native");
   }
   check_pixels(dataset);

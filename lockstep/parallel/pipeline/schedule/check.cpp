@@ -127,7 +127,7 @@ void check_message(const Table& table, const std::set<Action>& all, const Messag
     if (needed) refuse(table, worker, text(action) + " is missing");
     refuse(table, worker,
            str(text(action), ": stages ", message.send.stage, " and ", message.receive.stage,
-               " are on one worker, where nothing is sent; leave it out"));
+               " are on one worker, where nothing is sent; remove this action"));
   }
 }
 
