@@ -151,6 +151,11 @@ TEST_F(DataCommand, PreviewsPhotographsUpright) {
   EXPECT_FALSE(sheet_of({(data / "a/photos").string()}) == expected) << "the default";
   EXPECT_THAT(run({"preview", "mnist", "--exif-transpose", "--out", in_out("sheet.png")}).err,
               HasSubstr("--exif-transpose belongs to a folder of images, got SOURCE mnist"));
+  data.write("a.pack", "a file, which is no folder");
+  EXPECT_THAT(
+      run({"preview", (data / "a.pack").string(), "--exif-transpose", "--out", in_out("sheet.png")})
+          .err,
+      HasSubstr("--exif-transpose belongs to a folder of images, got SOURCE "));
 }
 
 TEST_F(DataCommand, PacksPhotographsUpright) {

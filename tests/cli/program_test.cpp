@@ -99,6 +99,15 @@ TEST(Program, TakesTheLastValueOfAnOptionAndAllOfAList) {
       {{"--flag", "--flag"}, "error: 1 none a  1\n"},
       {{"--number", "x", "--number", "3"},
        "error: --number: must be a whole number, got 'x': see lockstep show --help\n"},
+      {{"--number", "3", "--number=99999999999"},
+       "error: --number: must be a whole number, got '99999999999', which does not fit: see "
+       "lockstep show --help\n"},
+      {{"--number=010"}, "error: 10 none a  0\n"},
+      {{"--number=-3"}, "error: -3 none a  0\n"},
+      {{"--list", "b", "--list", ""},
+       "error: --list: must not be empty: see lockstep show --help\n"},
+      {{"--list", "", "--list", "b"},
+       "error: --list: must not be empty: see lockstep show --help\n"},
   };
   for (const Case& c : cases) {
     std::vector<const char*> words = {"show"};

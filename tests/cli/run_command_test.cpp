@@ -100,6 +100,8 @@ TEST(RunCommand, PassesArgumentsOnUnchanged) {
       {{}, {"--", "a", "--", "--b"}},
       {{"--"}, {"--", "--threads", "2"}},
       {{"--threads", "1", "--"}, {"run", "--standalone"}},
+      {{"--threads=1", "--"}, {"--", "x"}},
+      {{"--nproc-per-node=1", "--threads", "1", "--"}, {"--nproc-per-node=2"}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(join(with(c.options, c.arguments), " "));

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -129,6 +130,28 @@ TEST_F(DataSource, SaysWhereItLookedWhenItMustNotDownload) {
                        HasSubstr("give its folder as DataRequest::directory")));
 }
 
+TEST_F(DataSource, PrefersAWholeFolderToAPartOfOne) {
+  write_mnist("data", 2);
+  write_mnist("data/mnist");
+  set("LOCKSTEP_DATA", (directory_ / "data").string());
+  EXPECT_EQ(find_data({.name = "mnist"}), directory_ / "data/mnist");
+  EXPECT_EQ(find_data({.name = "mnist", .directory = (directory_ / "data").string()}),
+            directory_ / "data/mnist");
+}
+
+TEST_F(DataSource, HasItsCacheInTheHomeOfTheUser) {
+  environment_.set("XDG_CACHE_HOME", std::nullopt);
+  set("HOME", directory_.path().string());
+  EXPECT_EQ(data_cache_directory("mnist"), directory_ / ".cache/lockstep/mnist");
+  write_mnist(".cache/lockstep/mnist");
+  EXPECT_EQ(find_data({.name = "mnist"}), directory_ / ".cache/lockstep/mnist");
+  environment_.set("HOME", std::nullopt);
+  EXPECT_EQ(find_data({.name = "mnist"}), std::nullopt);
+  EXPECT_THAT(message_of<DataError>([&] { find_or_download_data({.name = "mnist"}); }),
+              HasSubstr("there is no place for downloaded data: set HOME, XDG_CACHE_HOME or "
+                        "LOCKSTEP_DATA"));
+}
+
 #ifdef LOCKSTEP_HAS_DOWNLOADER
 
 constexpr const char* kHelloMd5 = "5d41402abc4b2a76b9719d911017c592";  // the MD5 of "hello"
@@ -207,6 +230,33 @@ TEST_F(DataSource, DownloadsAFileThatIsAnsweredTwice) {
   download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache", {});
   EXPECT_EQ(read_text(directory_ / "cache/f"), "hello");
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_ / "cache"), {}), 1);
+}
+
+TEST_F(DataSource, FollowsAFewRedirectionsToHttpOnly) {
+  const HttpServer server(HttpHandler([](const HttpRequest& request) {
+    return HttpReply{.status = 302,
+                     .headers = request.path == "/ftp" ? "Location: ftp://127.0.0.1:1/hello\r\n"
+                                                       : "Location: /again\r\n"};
+  }));
+  const auto refusal = [&](const std::string& path) {
+    return message_of<DataError>(
+        [&] { download_file({server.url() + path, "f", kHelloMd5, 5}, directory_ / "cache", {}); });
+  };
+  EXPECT_THAT(refusal("/http"), HasSubstr("redirects"));
+  EXPECT_EQ(server.requests(), 6);
+  EXPECT_THAT(refusal("/ftp"), HasSubstr("Protocol"));
+  EXPECT_TRUE(fs::is_empty(directory_ / "cache"));
+}
+
+// Only then may a caller open the file.
+TEST_F(DataSource, TellsTheWholeSizeOnceTheFileIsInItsPlace) {
+  const HttpServer server(HttpFiles{{"/hello", "hello"}});
+  std::vector<int> placed;
+  download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache",
+                [&](const std::string&, std::uint64_t done, std::uint64_t) {
+                  if (done == 5) placed.push_back(fs::exists(directory_ / "cache/f") ? 1 : 0);
+                });
+  EXPECT_THAT(placed, ::testing::ElementsAre(1));
 }
 
 TEST_F(DataSource, TakesAChecksumInCapitals) {
@@ -343,6 +393,44 @@ TEST_F(DataSource, UnpacksAnArchive) {
                 ::testing::AllOf(HasSubstr(c.message), HasSubstr("bad.tar.gz")));
     EXPECT_THAT(empty.names(), IsEmpty());
   }
+}
+
+std::string incompressible(std::size_t bytes) {
+  std::mt19937 random(1);
+  std::string text(bytes, '\0');
+  for (char& byte : text) byte = static_cast<char>(random() & 0xff);
+  return text;
+}
+
+// What follows the wanted files may have damaged them, too.
+TEST_F(DataSource, RefusesAnArchiveThatIsCutBehindItsFiles) {
+  directory_.write("in/a/wanted", pattern(5000));
+  directory_.write("in/b/other", incompressible(300'000));
+  const std::string archive = (directory_ / "x.tar.gz").string();
+  const std::string command =
+      "tar -czf '" + archive + "' -C '" + (directory_ / "in").string() + "' a/wanted b/other";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const TemporaryDirectory out;
+  const std::string whole = read_text(archive);
+  directory_.write("cut.tar.gz", whole.substr(0, whole.size() - 50'000));
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { unpack_files(directory_ / "cut.tar.gz", out.path(), {"wanted"}, 5000); }),
+              ::testing::AllOf(HasSubstr("cut.tar.gz"), HasSubstr("damaged archive")));
+  EXPECT_THAT(out.names(), IsEmpty());
+  unpack_files(archive, out.path(), {"wanted"}, 5000);
+  EXPECT_EQ(read_text(out / "wanted"), pattern(5000));
+}
+
+TEST_F(DataSource, UnpacksTheFirstFileOfAName) {
+  directory_.write("in/a/x", pattern(100));
+  directory_.write("in/b/x", pattern(200, 5));
+  const std::string archive = (directory_ / "x.tar.gz").string();
+  const std::string command =
+      "tar -czf '" + archive + "' -C '" + (directory_ / "in").string() + "' a/x b/x";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const TemporaryDirectory out;
+  unpack_files(archive, out.path(), {"x"}, 100);
+  EXPECT_EQ(read_text(out / "x"), pattern(100));
 }
 
 // A link in an archive may lead anywhere, and a hard link has no content of its own.

@@ -17,6 +17,11 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/native.h>
+#include <lockstep/data/datasets/cached_images.h>
+#include <lockstep/data/datasets/packed_images.h>
+#include <lockstep/data/loader/dali_batch.h>
+#include <lockstep/data/preparation/check_images.h>
+#include <lockstep/data/preparation/pack_images.h>
 #include <lockstep/formats/exif.h>
 #include <lockstep/formats/png.h>
 #include <tests/formats/jpeg_bytes.h>
@@ -121,9 +126,7 @@ std::string with_app1(const std::string& file, const std::string& content) {
 }
 
 // The red values of an image in the order of its rows, as letters, and its size.
-std::string letters_of(const ImageDataset& dataset, std::int64_t index = 0) {
-  ImageReader reader;
-  dataset.read(index, reader);
+std::string letters_of(ImageReader& reader) {
   const ImageShape shape = reader.shape();
   const ImageView view = reader.pixels({0, 0, shape.height, shape.width});
   std::string text = str(shape.width, "x", shape.height, " ");
@@ -133,6 +136,21 @@ std::string letters_of(const ImageDataset& dataset, std::int64_t index = 0) {
     }
   }
   return text;
+}
+
+std::string letters_of(const ImageDataset& dataset, std::int64_t index = 0) {
+  ImageReader reader;
+  dataset.read(index, reader);
+  return letters_of(reader);
+}
+
+// The image abc/def with an orientation.
+std::string oriented_letters(int orientation) {
+  std::vector<std::uint8_t> pixels;
+  for (const char red : std::string("abcdef")) {
+    pixels.insert(pixels.end(), {static_cast<std::uint8_t>(red), 1, 2});
+  }
+  return with_exif(detail::encode_png(pixels, 3, 2), tiff(orientation, true));
 }
 
 // The results are those of Pillow 13: ImageOps.exif_transpose() of the image abc/def.
@@ -226,6 +244,89 @@ TEST_F(ImageFolder, ReadsNoOrientationFromDamagedExif) {
                                        std::string("Exif\0\0", 6) + tiff(orientation, true));
     EXPECT_EQ(detail::exif_orientation(std::as_bytes(std::span(file))), orientation == 3 ? 3 : 1);
   }
+}
+
+TEST_F(ImageFolder, TurnsAPhotographOnce) {
+  write("cat/1.png", oriented_letters(6));
+  write("cat/2.png", oriented_letters(1));
+  const ImageDataset upright = load_image_folder(folder.path(), {.exif_transpose = true});
+  ImageReader reader;
+  upright.read(0, reader);
+  EXPECT_TRUE(reader.is_decoded());
+  EXPECT_TRUE(reader.file().empty());
+  EXPECT_THAT(std::string(reader.name()), HasSubstr("cat/1.png"));
+  reader.transpose_by_exif();
+  EXPECT_EQ(letters_of(reader), "2x3 daebfc");
+  upright.read(1, reader);
+  EXPECT_FALSE(reader.is_decoded()) << "there is nothing to turn";
+  EXPECT_EQ(reader.file().size(), oriented_letters(1).size());
+}
+
+// The orientation of a file says nothing of the pixels that the same reader shows next.
+TEST_F(ImageFolder, TurnsNoPixelsThatAreShownBehindAFile) {
+  write("cat/1.png", oriented_letters(6));
+  ImageReader reader;
+  load_image_folder(folder.path()).read(0, reader);
+  const std::vector<std::uint8_t> pixels = {'x', 0, 0, 'y', 0, 0};
+  reader.show(ImageView::interleaved(pixels.data(), {3, 1, 2}));
+  EXPECT_TRUE(reader.file().empty());
+  reader.transpose_by_exif();
+  EXPECT_EQ(letters_of(reader), "2x1 xy");
+}
+
+TEST_F(ImageFolder, PacksPhotographsUpright) {
+  write("cat/1.png", oriented_letters(1));
+  write("cat/2.png", oriented_letters(8));
+  const ImageDataset upright = load_image_folder(folder.path(), {.exif_transpose = true});
+  const TemporaryDirectory out;
+  pack_images(upright, out / "pixels", {});
+  const ImageDataset packed = load_packed_images(out / "pixels");
+  EXPECT_EQ(letters_of(packed, 0), "3x2 abcdef");
+  EXPECT_EQ(letters_of(packed, 1), "2x3 cfbead");
+  const auto keep_files = [&](const ImageDataset& dataset) {
+    pack_images(dataset, out / "files", {.keep_files = true});
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { keep_files(upright); }),
+              HasSubstr("holds pixels, not files that could be kept as they are"));
+  EXPECT_THAT(out.names(), ::testing::ElementsAre("pixels"));
+  keep_files(subset(upright, {0}));
+  EXPECT_EQ(letters_of(load_packed_images(out / "files")), "3x2 abcdef");
+}
+
+TEST_F(ImageFolder, CachesPhotographsUpright) {
+  write("cat/1.png", oriented_letters(6));
+  write("cat/2.png", oriented_letters(1));
+  const ImageDataset upright = load_image_folder(folder.path(), {.exif_transpose = true});
+  const ImageDataset cached = cache_images(upright, {.max_bytes = 4096});
+  const ImageDataset resized = cache_images(upright, {.max_bytes = 4096, .size = ImageSize{3, 2}});
+  for (const char* pass : {"stores", "reads what is stored"}) {
+    EXPECT_EQ(letters_of(cached, 0), "2x3 daebfc") << pass;
+    EXPECT_EQ(letters_of(cached, 1), "3x2 abcdef") << pass;
+    EXPECT_EQ(letters_of(resized, 0), "2x3 daebfc") << pass;
+    std::filesystem::remove_all(folder / "cat");
+  }
+}
+
+TEST_F(ImageFolder, LetsDaliDecodeOnlyWhatNeedsNoTurning) {
+  write("cat/1.png", oriented_letters(1));
+  EXPECT_TRUE(data::dali_input_of(load_image_folder(folder.path())).encoded);
+  const data::DaliPlanOptions upright =
+      data::dali_input_of(load_image_folder(folder.path(), {.exif_transpose = true}));
+  EXPECT_FALSE(upright.encoded);
+  EXPECT_EQ(upright.input_layout, data::Layout::kChannelsLast);
+}
+
+// A photograph that has to be turned is decoded when it is read.
+TEST_F(ImageFolder, FindsDamageInPhotographsThatAreTurned) {
+  const std::string whole = oriented_letters(6);
+  write("cat/1.png", whole);
+  write("cat/2.png", whole.substr(0, whole.find("IDAT") + 6));
+  const ImagesCheck check =
+      check_images(load_image_folder(folder.path(), {.exif_transpose = true}));
+  EXPECT_EQ(check.images, 2);
+  ASSERT_EQ(check.corrupt.size(), 1U);
+  EXPECT_EQ(check.corrupt[0].index, 1);
+  EXPECT_THAT(check.corrupt[0].reason, HasSubstr("cat/2.png"));
 }
 
 // torchvision sorts the paths of folders as text, in which '-' comes before '/', and then the names

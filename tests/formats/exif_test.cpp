@@ -104,6 +104,19 @@ TEST(Exif, StandsBeforeXmp) {
   }
 }
 
+// EXIF without an orientation, or with a damaged one, does not hide that of XMP.
+TEST(Exif, LeavesTheOrientationToXmpIfItHasNone) {
+  const std::string eight = xmp("tiff:Orientation=\"8\"");
+  constexpr std::uint32_t kText = 2;
+  for (const std::string& none :
+       {tiff(""), tiff(entry(0x0100, kShort, 6)), tiff(entry(0x0112, kText, 6)),
+        oriented(6).substr(0, 15), std::string("XX\0*\0\0\0\x08", 8)}) {
+    EXPECT_EQ(orientation_of(jpeg(exif(none) + eight)), 8);
+    EXPECT_EQ(orientation_of(jpeg(eight + exif(none))), 8);
+  }
+  EXPECT_EQ(orientation_of(jpeg(exif(oriented(0)) + eight)), 1) << "a number that is none";
+}
+
 TEST(Exif, IsAChunkOfAPng) {
   const std::string header = chunk("IHDR", std::string(13, '\x01'));
   EXPECT_EQ(orientation_of(png(header + chunk("eXIf", oriented(6)))), 6);

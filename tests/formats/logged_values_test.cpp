@@ -55,6 +55,22 @@ TEST(MakeHistogram, CountsEveryValueOfAnyRange) {
             "make_histogram: bins must be at least 1, got 0");
 }
 
+// The range reaches half of the value to either side, and at least one half.
+TEST(MakeHistogram, PutsASingleValueIntoTheMiddle) {
+  struct Case {
+    double value, least, greatest;
+  };
+  for (const Case& c : {Case{7, 3.5, 10.5}, Case{-8, -12, -4}, Case{0.25, -0.25, 0.75},
+                        Case{0, -0.5, 0.5}, Case{1e17, 0.5e17, 1.5e17}}) {
+    const std::vector<double> values{c.value, c.value};
+    const Histogram histogram = make_histogram(std::span<const double>(values), 3);
+    EXPECT_DOUBLE_EQ(histogram.edges.front(), c.least);
+    EXPECT_DOUBLE_EQ(histogram.edges.back(), c.greatest);
+    EXPECT_EQ(histogram.counts, (std::vector<double>{0, 2, 0})) << c.value;
+    EXPECT_EQ(make_histogram(std::span<const double>(values)).counts.size(), 64U);
+  }
+}
+
 TEST(AppendNumber, GivesTheShortestTextOrAWord) {
   const auto text = [](double value) {
     std::string to = "x";

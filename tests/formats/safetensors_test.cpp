@@ -118,6 +118,26 @@ TEST(Safetensors, RefusesWhatIsWrong) {
   }
 }
 
+TEST(Safetensors, KnowsTheSizeOfEachType) {
+  const std::pair<const char*, std::size_t> sizes[] = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2},
+      {"U16", 2},  {"F16", 2}, {"BF16", 2}, {"I32", 4},     {"U32", 4},     {"F32", 4},
+      {"I64", 8},  {"U64", 8}, {"F64", 8},  {"C64", 8}};
+  const std::string data = pattern(24);
+  for (const auto& [dtype, bytes] : sizes) {
+    const TensorViews tensors{{"a", {dtype, {3}, as_bytes(data).first(3 * bytes)}}};
+    const std::string file = serialize_safetensors(tensors);
+    const Safetensors parsed = parse_safetensors(as_bytes(file), "x");
+    EXPECT_EQ(parsed.tensors.at("a").dtype, dtype);
+    EXPECT_EQ(text_of(parsed.tensors.at("a")), data.substr(0, 3 * bytes)) << dtype;
+    const TensorViews short_of_one{{"a", {dtype, {3}, as_bytes(data).first(3 * bytes - 1)}}};
+    EXPECT_THROW(serialize_safetensors(short_of_one), CheckpointError) << dtype;
+  }
+  for (const char* none : {"C128", "F4", "", "f32"}) {
+    EXPECT_EQ(safetensors_element_bytes(none), 0U) << none;
+  }
+}
+
 // A file of serialize_safetensors(): three tensors of different types, an empty one, and metadata.
 std::string small_file() {
   static const std::string data = pattern(40);

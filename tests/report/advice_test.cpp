@@ -297,6 +297,66 @@ TEST(Advice, TellsAPipelinesBubbleFromItsMessages) {
   EXPECT_THAT(report::advise(facts)[1].option, HasSubstr("activations"));
 }
 
+TEST(Advice, NamesWhatTakesFiveHundredthsOfAStep) {
+  report::RunFacts facts = healthy();
+  facts.data = 0.05;
+  EXPECT_THAT(limits_of(facts), ElementsAre("loader", "compute"));
+  facts.data = 0.0499;
+  EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
+  facts.device = "cuda";
+  facts.data = facts.communication = 0;
+  facts.gpu_utilisation = 0.6;  // a GPU that computes this much is not idle
+  EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
+  facts.gpu_utilisation = 0.59;
+  EXPECT_THAT(limits_of(facts), ElementsAre("launch overhead", "compute"));
+}
+
+TEST(Advice, FollowsTheLoaderAndTheDevice) {
+  report::RunFacts facts = healthy();
+  facts.loader = "dali";
+  facts.data = 0.4;
+  facts.compute = 0.55;
+  EXPECT_EQ(report::advise(facts)[0].option,
+            "Try more loader threads (--workers), or --loader native.");
+  EXPECT_THAT(report::advise(facts)[1].option, HasSubstr("More processors or ranks"));
+  facts.device = "cuda";
+  EXPECT_EQ(report::advise(facts)[1].option, "More GPUs, and --precision bf16, make it faster.");
+}
+
+TEST(Advice, AsksForATraceOfSeveralRanks) {
+  report::RunFacts facts = healthy();
+  const auto text = [&] { return report::advice_text(facts, {}); };
+  EXPECT_THAT(text(), Not(HasSubstr("no trace.json")));
+  facts.trace.reset();
+  EXPECT_THAT(text(), HasSubstr("there is no trace.json, which would tell late ranks from slow"));
+  facts.ranks = 1;
+  EXPECT_THAT(text(), Not(HasSubstr("no trace.json")));
+}
+
+// The stages of one process exchange no messages between ranks.
+TEST(Advice, FollowsTheRanksOfAPipeline) {
+  report::RunFacts facts = healthy();
+  facts.strategy = "pipeline";
+  facts.ranks = 1;
+  facts.communication = facts.stage_waits = 0.4;
+  facts.compute = 0.5;
+  facts.trace.reset();
+  EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble"));
+  EXPECT_THAT(report::advise(facts)[0].figures, ::testing::EndsWith("for another stage (40%)."));
+  facts.strategy = "hybrid";
+  facts.ranks = 4;
+  facts.stage_waits = 0;
+  EXPECT_THAT(limits_of(facts), ElementsAre("communication"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("fewer activations"));
+  facts.trace = report::TraceFacts{.steps = 10,
+                                   .step_seconds = 0.01,
+                                   .reductions = 40,
+                                   .reduction_seconds = 0.0002,
+                                   .reduction_bytes = 1000};
+  EXPECT_THAT(limits_of(facts), ElementsAre("small buckets"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("fewer pipelines"));
+}
+
 class RunFactsTest : public ::testing::Test {
  protected:
   TemporaryDirectory folder_;
@@ -478,6 +538,46 @@ TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
   EXPECT_DOUBLE_EQ(trace.reductions, 1);
   EXPECT_DOUBLE_EQ(trace.reduction_seconds, (0.00015 + 0.00015) / 4) << "what overlaps counts once";
   EXPECT_DOUBLE_EQ(trace.reduction_bytes, 2000);
+}
+
+// A reduction of 100 us has another within it, and one of 90 us begins before its end.
+TEST_F(RunFactsTest, CountTheTimeOfReductionsWithinOthersOnce) {
+  folder_.write("run.json", kRecord);
+  folder_.write("trace.json", R"({"traceEvents": [
+    {"ph": "X", "cat": "step", "name": "step 1", "pid": 0, "ts": 0, "dur": 1000, "args": {}},
+    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 100, "dur": 100,
+     "args": {"bytes": "8"}},
+    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 110, "dur": 10,
+     "args": {"bytes": "8"}},
+    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 130, "dur": 90,
+     "args": {"bytes": "8"}}]})");
+  const report::TraceFacts trace = report::read_run_facts(folder_.path()).trace.value();
+  EXPECT_DOUBLE_EQ(trace.reductions, 1.5) << "three on two ranks";
+  EXPECT_DOUBLE_EQ(trace.reduction_seconds, 0.00012 / 3);
+}
+
+TEST_F(RunFactsTest, HaveNoTraceWithoutSteps) {
+  folder_.write("run.json", kRecord);
+  folder_.write("trace.json", R"({"traceEvents": []})");
+  EXPECT_FALSE(report::read_run_facts(folder_.path()).trace);
+}
+
+TEST_F(RunFactsTest, RefuseEpochsWithoutTimeAndBytesThatAreNoNumber) {
+  const auto refusal = [&] {
+    return testing_support::message_of<DataError>([&] { report::read_run_facts(folder_.path()); });
+  };
+  for (const char* member : {"seconds", "steps"}) {
+    nlohmann::json run = nlohmann::json::parse(kRecord);
+    run["epochs"][1][member] = 0;
+    folder_.write("run.json", run.dump());
+    EXPECT_THAT(refusal(), HasSubstr("run.json: the run has no whole epoch yet")) << member;
+  }
+  folder_.write("run.json", kRecord);
+  folder_.write("trace.json", R"({"traceEvents": [
+    {"ph": "X", "cat": "step", "name": "step 1", "pid": 0, "ts": 0, "dur": 1000, "args": {}},
+    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 100, "dur": 100,
+     "args": {"bytes": "many"}}]})");
+  EXPECT_THAT(refusal(), HasSubstr("trace.json is not what Lockstep writes"));
 }
 
 TEST_F(RunFactsTest, NameTheFileThatIsNotOurs) {

@@ -183,6 +183,37 @@ TEST_F(ReportPage, CountsRanksAndReplicas) {
   EXPECT_EQ(ranks_of(4, R"(, "stages": 2, "workers": 2)"), 4) << "two pipelines of two ranks";
 }
 
+TEST_F(ReportPage, NamesARunByItsFolderOrItsFile) {
+  write_sample_record(folder_, "run", {});
+  folder_.write("alone.json", sample_record({}));
+  const std::pair<const char*, const char*> cases[] = {{"run", "run"},
+                                                       {"run/", "run"},
+                                                       {"run/.", "run"},
+                                                       {"run/run.json", "run"},
+                                                       {"alone.json", "alone"}};
+  for (const auto& [input, name] : cases) {
+    EXPECT_EQ(html::read_run_data(folder_ / input).name, name) << input;
+  }
+}
+
+// The waits for a stage are within the communication, and that for the first batch within the data.
+TEST_F(ReportPage, DividesAnEpochIntoItsPhases) {
+  nlohmann::json run = nlohmann::json::parse(sample_record({.epochs = 1}));
+  nlohmann::json& epoch = run["epochs"][0];
+  epoch["first_batch_seconds"] = 0.25;
+  epoch["phases"] = {{"data", 0.5},          {"forward", 0.25},     {"backward", 0.125},
+                     {"communication", 0.5}, {"stage_waits", 0.25}, {"optimizer", 0.125}};
+  const auto phases = [&] {
+    folder_.write("run/run.json", run.dump());
+    return html::read_run_data(folder_ / "run").epochs.at(0).phases;
+  };
+  EXPECT_THAT(phases(), ::testing::ElementsAre(0.25, 0.25, 0.125, 0.25, 0.25, 0.125, 0.25, 0.5));
+  // Times of different clocks may contradict each other a little.
+  epoch["phases"]["stage_waits"] = 0.75;
+  epoch["seconds"] = 1;
+  EXPECT_THAT(phases(), ::testing::ElementsAre(0.25, 0.25, 0.125, 0, 0.75, 0.125, 0.25, 0));
+}
+
 TEST_F(ReportPage, TellsTheWaitForTheFirstBatchFromThatForOthers) {
   write_sample_record(folder_, "run", {.epochs = 1, .first_batch = 0.15});
   const std::string text = page({"run"});
@@ -300,6 +331,25 @@ TEST_F(ReportPage, ShowsNoCredentials) {
   EXPECT_THAT(text, HasSubstr("--mlflow-uri http://***@host:5000"));
   EXPECT_THAT(text, HasSubstr("no answer from https://***@host/?token=***"));
   EXPECT_THAT(text, Not(HasSubstr("t0ken")));
+}
+
+// An option of a recipe may be an address. It stands in the table of settings and in the name of
+// the run's work.
+TEST_F(ReportPage, ShowsNoCredentialsOfSettings) {
+  const std::string settings = R"(, "recipe_options": {"weights": "http://ada:t0ken@host/w"})";
+  write_sample_record(folder_, "one", {.ranks = 1, .settings = settings});
+  write_sample_record(folder_, "two", {.ranks = 2, .settings = settings});
+  const std::string text = page({"one", "two"});
+  EXPECT_THAT(text, HasSubstr("weights http://***@host/w"));
+  EXPECT_THAT(text, HasSubstr("recipe_options: weights"));
+  EXPECT_THAT(text, Not(HasSubstr("t0ken")));
+}
+
+TEST_F(ReportPage, KnowsTheRanksOfTheHost) {
+  write_sample_record(folder_, "alone", {.ranks = 3});
+  EXPECT_EQ(html::read_run_data(folder_ / "alone").facts.value().local_ranks, 3);
+  write_sample_record(folder_, "hosts", {.ranks = 3, .settings = R"(, "local_ranks": 2)"});
+  EXPECT_EQ(html::read_run_data(folder_ / "hosts").facts.value().local_ranks, 2);
 }
 
 // The trace of a long run: each step has a wait for data, phases, buckets whose ranks arrive one

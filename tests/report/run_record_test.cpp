@@ -6,6 +6,7 @@
 
 #include <lockstep/core/error.h>
 #include <tests/report/sample_run.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -117,6 +118,25 @@ TEST_F(RunRecordTest, GoesOnWithoutARecordThatCanBeRead) {
   RunRecord run = record(/*goes_on=*/true);
   run.on_run_begin(info);
   EXPECT_TRUE(written()["epochs"].empty());
+}
+
+TEST_F(RunRecordTest, KeepsNoEpochsOfARecordThatIsDamaged) {
+  folder_.write("run.json", R"({"epochs": [{"epoch": 1}, {"train_loss": 7}]})");
+  RunInfo info = sample_info();
+  info.first_epoch = 3;
+  RunRecord run = record(/*goes_on=*/true);
+  run.on_run_begin(info);
+  EXPECT_TRUE(written()["epochs"].empty());
+}
+
+// The run's own error is the one that its user must see.
+TEST_F(RunRecordTest, WarnsIfItCannotSayWhyARunFailed) {
+  RunRecord run = record();
+  run.on_run_begin(sample_info());
+  std::filesystem::remove_all(folder_.path());
+  const CapturedLog log;
+  run.on_exception(Error("rank 1 died"));
+  EXPECT_THAT(log.lines(), ::testing::ElementsAre(::testing::HasSubstr(folder_.path().string())));
 }
 
 TEST(CommandLine, IsWhatThisProgramWasStartedWith) {

@@ -112,6 +112,22 @@ TEST(Simulation, TakesFromComputingWhatMovesTheData) {
   EXPECT_NEAR(predict_step(run, measured_network(0.5), 2, {}).step_seconds, 0.342, 1e-9);
 }
 
+// Backward does not end before its last bucket is ready, however much the transfers seem to take.
+TEST(Simulation, TakesNoMoreFromARunThanItsBackwardHas) {
+  StepProfile run = profile_of_a_run();
+  run.buckets.resize(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    run.buckets[i].ready_seconds = 0.001 * static_cast<double>(i + 1);
+  }
+  run.backward_seconds = 0.004;
+  const StepProfile free = without_transfers(run, measured_network(0.5));  // 5 ms a bucket
+  for (const ProfileBucket& bucket : free.buckets) EXPECT_DOUBLE_EQ(bucket.ready_seconds, 0.001);
+  EXPECT_DOUBLE_EQ(free.backward_seconds, 0.001);
+  const StepProfile same = without_transfers(run, named_network("", "1gbit"));
+  EXPECT_DOUBLE_EQ(same.backward_seconds, 0.004) << "nothing was measured";
+  EXPECT_DOUBLE_EQ(same.buckets[2].ready_seconds, 0.003);
+}
+
 TEST(Simulation, OfZeroDividesTheUpdate) {
   SimulationOptions options{.strategy = "zero1"};
   const PredictedStep step = predict_step(profile_of_a_run(), measured_network(0), 2, options);

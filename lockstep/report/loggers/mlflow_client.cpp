@@ -40,7 +40,8 @@ std::string server_words(const HttpAnswer& answer) {
   for (char& letter : text) {
     if (static_cast<unsigned char>(letter) < ' ') letter = ' ';
   }
-  return text.substr(0, kMostWordsOfServer);
+  // A password that is cut before its "@" could not be found any more.
+  return without_credentials(text).substr(0, kMostWordsOfServer);
 }
 
 [[noreturn]] void throw_refusal(const std::string& url, const HttpAnswer& answer) {

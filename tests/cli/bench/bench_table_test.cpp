@@ -82,6 +82,14 @@ TEST(BenchTable, TellsAPipelinesWaitsForAStageFromCommunication) {
               Not(HasSubstr("wait for a stage")));
 }
 
+TEST(BenchTable, HasNoCommunicationBelowZero) {
+  json run = run_of(1, {5, 4});
+  run["epochs"][1]["phases"]["communication"] = 1;
+  run["epochs"][1]["phases"]["stage_waits"] = 1.25;
+  const bench::BenchTableRow row = bench::table_row_of(way_of(1, "pipeline"), {run.dump()}, 2);
+  EXPECT_EQ(row.exposed_communication_s, 0.0);
+}
+
 TEST(BenchTable, TakesTheOnlyEpochWhereThereIsNoOther) {
   EXPECT_DOUBLE_EQ(bench::table_row_of(way_of(1), {run_of(1, {5}).dump()}, 1).epoch_s, 5);
 }

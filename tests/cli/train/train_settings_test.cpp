@@ -248,6 +248,21 @@ TEST(TrainSettings, GiveTheTrainerItsLimits) {
   }
 }
 
+TEST(TrainSettings, ReadTimesOfAllForms) {
+  const std::pair<const char*, double> cases[] = {{"4294967295", 4294967295.0},
+                                                  {"00:30", 30},
+                                                  {"1:60", 120},
+                                                  {"0:0:0:7", 7},
+                                                  {"1:00:00:00", 86400}};
+  for (const auto& [text, seconds] : cases) EXPECT_EQ(parse_max_time(text), seconds) << text;
+  for (const char* text : {"4294967296", "0:00:00", ":30", "1::2", " 9", "9 ", "1:-2"}) {
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] { parse_max_time(text); }),
+              lockstep::str("train: --max-time must be seconds, MM:SS, HH:MM:SS or DD:HH:MM:SS, "
+                            "above 0, got '",
+                            text, "'"));
+  }
+}
+
 // Every option has a value of its own, so that none can take the place of another.
 TEST(TrainSettings, GiveTheTrainerEachLimitOfItsOwn) {
   TrainArguments arguments;

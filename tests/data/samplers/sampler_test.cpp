@@ -241,6 +241,22 @@ TEST(WeightedRandomSampler, FindsWhatMultinomialFinds) {
   }
 }
 
+// multinomial() makes a single draw as if without replacement, which gives another index.
+TEST(WeightedRandomSampler, DrawsOneIndexAsMultinomialDoes) {
+  const std::vector<double> weights = {0.5, 0, 2, 1, 3};
+  for (const bool replacement : {true, false}) {
+    const WeightedRandomSampler sampler(weights,
+                                        {.num_samples = 1, .replacement = replacement, .seed = 7});
+    for (std::int64_t epoch = 0; epoch < 20; ++epoch) {
+      const auto generator =
+          at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(7 + epoch));
+      const auto expected =
+          torch::multinomial(torch::tensor(weights, torch::kFloat64), 1, replacement, generator);
+      EXPECT_EQ(sampler.indices(epoch), Indices{expected.item<std::int64_t>()}) << epoch;
+    }
+  }
+}
+
 // With this many weights LibTorch draws the exponential numbers on several threads.
 TEST(WeightedRandomSampler, DoesNotDependOnTheNumberOfThreads) {
   const auto order = [](int threads, bool replacement) {

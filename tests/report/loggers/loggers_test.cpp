@@ -73,6 +73,13 @@ TEST(CsvLogger, AddsColumnsToAllRows) {
   EXPECT_THAT(folder.names(), ElementsAre("metrics.csv"));
 }
 
+TEST(CsvLogger, WritesTheLastValueOfANameThatComesTwice) {
+  const TemporaryDirectory folder;
+  report::CsvLogger logger(folder.path());
+  log(logger, 1, {{"a", 1}, {"b", 2}, {"a", 3}});
+  EXPECT_EQ(read_text(folder / "metrics.csv"), "step,time,a,b\n1,1001.500,3,2\n");
+}
+
 // The header's line feed is inside of quotes and ends no row.
 TEST(CsvLogger, AddsColumnsBesideNamesOfSeveralLines) {
   const TemporaryDirectory folder;

@@ -102,6 +102,25 @@ TEST_F(MlflowClientTest, ShowsALineOfWhatIsNoServerOfMlflow) {
                        std::string(300 - 13, 'x')));
 }
 
+// The limit would fall between a password and the "@" that follows it.
+TEST_F(MlflowClientTest, HidesCredentialsBeforeItCutsTheServersWords) {
+  const std::string words = std::string(282, 'x') + " http://ada:secret@host";
+  for (const int status : {200, 400}) {
+    const HttpServer server(HttpHandler(
+        [&](const HttpRequest&) { return HttpReply{.status = status, .content = words}; }));
+    EXPECT_THAT(message_of<DataError>([&] { send(server.url()); }), EndsWith("x http://***@host"))
+        << status;
+  }
+}
+
+TEST_F(MlflowClientTest, TakesTheBeginningOfALongAnswer) {
+  const HttpServer server(HttpHandler([](const HttpRequest&) {
+    return HttpReply{.status = 503, .content = std::string(200'000, 'y')};
+  }));
+  EXPECT_THAT(message_of<CommError>([&] { send(server.url()); }),
+              EndsWith(" answered 503: " + std::string(300, 'y')));
+}
+
 TEST(MlflowJson, HasWordsForWhatIsNoNumber) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const report::MlflowBatch batch{.metrics = {{.key = "a b", .value = std::nan(""), .step = 1},

@@ -154,6 +154,22 @@ TEST_F(MlflowLoggerTest, LeavesOutATableThatNoTagTakes) {
                                         "has 5131 bytes as JSON, and a tag takes 5000"));
 }
 
+TEST_F(MlflowLoggerTest, SendsATableThatJustFits) {
+  report::MlflowLogger logger(options());
+  const std::size_t frame = std::string(R"({"step":1,"labels":[""],"rows":[]})").size();
+  for (const std::size_t bytes : {std::size_t{5000}, std::size_t{5001}}) {
+    const std::vector<std::string> labels{std::string(bytes - frame, 'x')};
+    logger.log_table({.step = 1, .time = 2}, std::to_string(bytes), {.labels = labels});
+  }
+  logger.finish(true);
+  std::vector<std::string> sent;
+  for (const json& body : bodies_of("runs/log-batch")) {
+    for (const json& tag : body.value("tags", json::array())) sent.push_back(tag["key"]);
+  }
+  EXPECT_THAT(sent, ElementsAre("5000"));
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("the table 5001 is left out")));
+}
+
 TEST_F(MlflowLoggerTest, SaysThatARunFailed) {
   report::MlflowLogger logger(options());
   log(logger, 1);

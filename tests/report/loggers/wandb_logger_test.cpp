@@ -40,6 +40,23 @@ TEST(WandbLogger, JoinsTheValuesOfAStepInOneRow) {
   EXPECT_EQ(content.find("_step", row + 1), std::string::npos) << "one row";
 }
 
+TEST(WandbLogger, KeepsTheLastValueOfANameInAStep) {
+  const TemporaryDirectory logs;
+  report::WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  log(logger, 1, {{"a", 0.140625}, {"b", 0.265625}, {"a", 0.390625}});
+  log(logger, 1, {{"b", 0.515625}});
+  logger.finish(true);
+  const std::string content =
+      read_text(logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb");
+  for (const char* last : {"0.390625", "0.515625"}) {
+    EXPECT_NE(content.find(last), std::string::npos) << last;
+  }
+  for (const char* first : {"0.140625", "0.265625"}) {
+    EXPECT_EQ(content.find(first), std::string::npos) << first;
+  }
+}
+
 // A program may set a locale that groups digits, which JSON does not allow.
 TEST(WandbLogger, DescribesImagesInEveryLocale) {
   struct Grouping : std::numpunct<char> {
@@ -94,6 +111,21 @@ TEST(WandbLogger, KeepsATableInAFileAndTheLastOneInTheSummary) {
   EXPECT_EQ(nlohmann::json::parse(file), nlohmann::json::parse(R"({
       "columns": ["test/confusion", "cat", "a|b, \"<i>\"", "2"],
       "data": [["cat", 7, 0.5, null], ["a|b, \"<i>\"", null, 100000.0, -2], ["2", null, null, null]]})"));
+}
+
+TEST(WandbLogger, GivesAnImageOfSlashesAName) {
+  const TemporaryDirectory logs;
+  report::WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  const std::vector<std::uint8_t> pixels(12, 9);
+  logger.log_image({.step = 1, .time = 2}, "//", {.rgb = pixels, .width = 2, .height = 2});
+  logger.finish(true);
+  const fs::path images = logs / "wandb/offline-run-20261124_183000-abc/files/media/images";
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(images)) {
+    names.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(names, ::testing::ElementsAre(MatchesRegex("unnamed_1_[0-9a-f]+\\.png")));
 }
 
 TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
