@@ -55,6 +55,20 @@ TEST(AppendFile, MovesWithItsDescriptor) {
   EXPECT_EQ(read_text(directory / "log"), "ab");
 }
 
+TEST(AppendFile, IsReplacedTogetherWithItsSize) {
+  const TemporaryDirectory directory;
+  AppendFile one(directory / "one", AppendMode::kCreate);
+  AppendFile two(directory / "two", AppendMode::kCreate);
+  one.append("a");
+  two.append("bcd");
+  one = std::move(two);
+  EXPECT_EQ(one.size(), 3U);
+  one.append("e");
+  EXPECT_EQ(one.size(), 4U);
+  EXPECT_EQ(read_text(directory / "one"), "a");
+  EXPECT_EQ(read_text(directory / "two"), "bcde");
+}
+
 TEST(AppendFile, NamesAFullDisk) {
   AppendFile file("/dev/full", AppendMode::kContinue);
   EXPECT_EQ(message_of<DataError>([&] { file.append("x"); }),

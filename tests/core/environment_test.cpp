@@ -60,8 +60,10 @@ TEST_F(Environment, Flags) {
   for (const char* text : {"ture", "2", "detail", " 1"}) {
     setenv(kName, text, 1);
     EXPECT_THAT(testing_support::message_of<ConfigError>([] { environment_flag(kName); }),
-                ::testing::AllOf(::testing::HasSubstr(kName),
-                                 ::testing::EndsWith(lockstep::str("got '", text, "'"))));
+                ::testing::AllOf(
+                    ::testing::HasSubstr(kName),
+                    ::testing::EndsWith(lockstep::str(
+                        " must be 1, true, yes or on, or 0, false, no or off, got '", text, "'"))));
   }
 }
 

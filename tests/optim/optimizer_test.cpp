@@ -415,7 +415,11 @@ TEST(Optimizer, TakesTrainableParametersOnce) {
 TEST(Optimizer, RefusesAParameterWithHoles) {
   const auto parameter = torch::zeros({4, 4}).narrow(1, 0, 2);
   EXPECT_THAT(message_of<ConfigError>([&] { Optimizer({{"half", parameter}}, SgdOptions{}); }),
-              HasSubstr("parameter half has strides [4, 1] for shape [4, 2]"));
+              HasSubstr("parameter half has strides [4, 1] for shape [4, 2], which leave holes or "
+                        "overlap; make it contiguous"));
+  const auto repeated = torch::zeros({1}).expand({3});
+  EXPECT_THAT(message_of<ConfigError>([&] { Optimizer({{"one", repeated}}, SgdOptions{}); }),
+              HasSubstr("parameter one has strides [0] for shape [3]"));
 }
 
 TEST(Optimizer, StepsSparseGradientsWithPlainSgdOnly) {

@@ -267,6 +267,7 @@ TEST(OptimizerMomentum, ThatCannotBeIsRefused) {
 TEST(ParameterGroups, ThatCannotBeAreRefused) {
   const torch::Tensor a = torch::zeros({1});
   const torch::Tensor b = torch::zeros({1});
+  const torch::Tensor c = torch::zeros({1});
   struct Wrong {
     std::vector<ParameterGroup> groups;
     const char* expected;
@@ -277,8 +278,12 @@ TEST(ParameterGroups, ThatCannotBeAreRefused) {
        "group 1 has options of adam, group 0 of sgd; make an optimizer for each"},
       {{{{{"a", a}}, SgdOptions{}}, {{{"tied", a}}, SgdOptions{}}},
        "'tied' of group 1 is in group 0 as 'a'"},
+      {{{{{"a", a}}, SgdOptions{}}, {{{"b", b}}, SgdOptions{}}, {{{"c", c}}, AdamOptions{}}},
+       "group 2 has options of adam, group 0 of sgd; make an optimizer for each"},
+      {{{{{"a", a}}, SgdOptions{}}, {{{"b", b}}, SgdOptions{}}, {{{"again", b}}, SgdOptions{}}},
+       "'again' of group 2 is in group 1 as 'b'; a parameter belongs to one group"},
       {{{{{"a", a}}, SgdOptions{}}, {{{"a", b}}, SgdOptions{}}},
-       "two parameters have the name 'a'"},
+       "two parameters have the name 'a', under which their state is saved; give each its own"},
       {{{{{"a", a}}, SgdOptions{}}, {{{"b", b}}, SgdOptions{.lr = -1}}}, "lr must be"},
   };
   for (const Wrong& wrong : wrongs) {

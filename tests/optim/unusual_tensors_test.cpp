@@ -118,39 +118,47 @@ TEST(OptimizerOfComplex, GivesTorchsNumbersForPlainAndLazyGradients) {
   }
 }
 
-// Side by side in memory, as in DistributedDataParallel, with a gradient that becomes lazy at the
-// same address.
+// Side by side in memory, as in DistributedDataParallel, with gradients that become lazy conjugates
+// or negatives at the same address.
+void expect_flat_like_single(const OptimizerOptions& options, torch::ScalarType type) {
+  const auto make = [type](bool flat) {
+    const auto memory = numbers({24}, type, 1);
+    const auto gradients = torch::zeros({24}, type);
+    Tensors parameters;
+    for (int i = 0; i < 3; ++i) {
+      const auto place = [&](const torch::Tensor& from) {
+        return from.narrow(0, 8 * i, 8).detach();
+      };
+      parameters.push_back(flat ? place(memory) : place(memory).clone());
+      parameters.back().requires_grad_().mutable_grad() =
+          flat ? place(gradients) : place(gradients).clone();
+    }
+    return parameters;
+  };
+  const Tensors flat = make(true), single = make(false);
+  Optimizer flat_optimizer(named(flat), options), single_optimizer(named(single), options);
+  for (int step = 0; step < 5; ++step) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto gradient = numbers({8}, type, 10.0 * step + static_cast<double>(i));
+      for (const Tensors* each : {&flat, &single}) {
+        torch::Tensor& place = (*each)[i].mutable_grad();
+        if (step == 3 || step == 4) {  // lazy, then plain again
+          place = place.is_complex() ? place.conj() : at::_neg_view(place);
+        }
+        place.copy_(gradient);
+      }
+    }
+    flat_optimizer.step();
+    single_optimizer.step();
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(flat[i].equal(single[i])) << step;
+  }
+}
+
 TEST(OptimizerOfComplex, StepsFlatMemoryLikeSingleTensors) {
   for (const OptimizerOptions& options : kOptions) {
-    const auto make = [](bool flat) {
-      const auto memory = numbers({24}, torch::kComplexFloat, 1);
-      const auto gradients = torch::zeros({24}, torch::kComplexFloat);
-      Tensors parameters;
-      for (int i = 0; i < 3; ++i) {
-        const auto place = [&](const torch::Tensor& from) {
-          return from.narrow(0, 8 * i, 8).detach();
-        };
-        parameters.push_back(flat ? place(memory) : place(memory).clone());
-        parameters.back().requires_grad_().mutable_grad() =
-            flat ? place(gradients) : place(gradients).clone();
-      }
-      return parameters;
-    };
-    const Tensors flat = make(true), single = make(false);
-    Optimizer flat_optimizer(named(flat), options), single_optimizer(named(single), options);
-    for (int step = 0; step < 5; ++step) {
-      for (std::size_t i = 0; i < 3; ++i) {
-        const auto gradient =
-            numbers({8}, torch::kComplexFloat, 10.0 * step + static_cast<double>(i));
-        for (const Tensors* each : {&flat, &single}) {
-          torch::Tensor& place = (*each)[i].mutable_grad();
-          if (step == 3 || step == 4) place = place.conj();  // lazy, then plain again
-          place.copy_(gradient);
-        }
-      }
-      flat_optimizer.step();
-      single_optimizer.step();
-      for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(flat[i].equal(single[i])) << step;
+    for (const auto type : {torch::kComplexFloat, torch::kFloat32}) {
+      SCOPED_TRACE(type);
+      expect_flat_like_single(options, type);
     }
   }
 }
@@ -159,6 +167,9 @@ TEST(OptimizerOfComplex, RefusesAParameterThatIsLazy) {
   const auto parameter = numbers({4}, torch::kComplexFloat, 1).conj();
   EXPECT_THAT(message_of<ConfigError>([&] { Optimizer({{"twin", parameter}}, SgdOptions{}); }),
               HasSubstr("parameter twin is a lazy conjugate or negative"));
+  const auto negative = at::_neg_view(torch::ones({4}));
+  EXPECT_THAT(message_of<ConfigError>([&] { Optimizer({{"minus", negative}}, SgdOptions{}); }),
+              HasSubstr("parameter minus is a lazy conjugate or negative; register a clone()"));
 }
 
 // --- Clipping and scaling ------------------------------------------------------------------------

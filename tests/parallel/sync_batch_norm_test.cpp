@@ -286,6 +286,36 @@ TEST(SyncBatchNorm, TakesANormWithoutRunningStatistics) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+TEST(SyncBatchNorm, TakesAWeightWithoutABiasAndABiasWithoutAWeight) {
+  for (const bool has_weight : {false, true}) {
+    const auto make = [] {
+      return torch::tensor({0.5, 1.0, 3.0}, torch::kFloat64).requires_grad_();
+    };
+    const Tensor whole = random({7, 3}, 4, torch::kFloat64).requires_grad_();
+    const Tensor dy = random({7, 3}, 5, torch::kFloat64);
+    const Tensor own = make();
+    const Tensor centered = whole - whole.mean(0);
+    const Tensor y = centered / (centered.square().mean(0) + 0.25).sqrt();
+    const Tensor expected = has_weight ? y * own : y + own;
+    expected.backward(dy);
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      const Tensor none, parameter = make();
+      const std::int64_t first = group.rank() == 0 ? 0 : 5, rows = group.rank() == 0 ? 5 : 2;
+      const Tensor x = whole.detach().narrow(0, first, rows).clone().requires_grad_();
+      const Tensor output =
+          sync_batch_norm(x, has_weight ? parameter : none, has_weight ? none : parameter, none,
+                          none, /*momentum=*/0.1, /*eps=*/0.25, group);
+      output.backward(dy.narrow(0, first, rows));
+      expect_near(output.detach(), expected.detach().narrow(0, first, rows), 1e-10, "the output");
+      expect_near(x.grad(), whole.grad().narrow(0, first, rows), 1e-10, "dx");
+      Tensor sum = parameter.grad().clone();
+      group.all_reduce(sum);
+      expect_near(sum, own.grad(), 1e-10, "the parameter's gradient");
+    });
+    EXPECT_EQ(errors, no_errors(2)) << (has_weight ? "a weight" : "a bias");
+  }
+}
+
 TEST(SyncBatchNorm, NamesAnInnerNorm) {
   const torch::nn::BatchNorm1d unknown(
       torch::nn::BatchNorm1dOptions(3).affine(false).track_running_stats(false));

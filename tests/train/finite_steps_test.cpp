@@ -86,6 +86,30 @@ TEST(FiniteSteps, AllowLargeValuesThatAreFinite) {
             no_errors(2));
 }
 
+TEST(FiniteSteps, LookAtGradientsOfEveryKind) {
+  const CapturedLog log;
+  ProcessGroup group = group_of_one();
+  const auto allows = [&](const Tensors& gradients) {
+    FiniteSteps steps(OnNan::kSkip, torch::kCPU);
+    const FiniteSteps::Step step{
+        .loss = torch::ones({}), .gradients = [&] { return gradients; }, .place = "step 1"};
+    return steps.allows(step, group);
+  };
+  const torch::Tensor good = torch::tensor({1.0, -2.0}, torch::kFloat32);
+  EXPECT_TRUE(allows({}));
+  EXPECT_TRUE(allows({torch::empty({0, 3}), good, good.to_sparse(), torch::complex(good, good)}));
+  EXPECT_TRUE(allows({torch::full({9}, 60000, torch::kHalf)})) << "their norm exceeds float16";
+  for (const double value : {kNan, kInfinity, -kInfinity}) {
+    const torch::Tensor bad = torch::tensor({1.0, value}, torch::kFloat32);
+    EXPECT_FALSE(allows({good, bad.to_sparse()})) << value;
+    EXPECT_FALSE(allows({torch::complex(good, bad), good})) << value;
+    EXPECT_FALSE(allows({good, at::_neg_view(bad)})) << value;
+    EXPECT_FALSE(allows({bad.to(torch::kBFloat16), good})) << value;
+    EXPECT_FALSE(allows({good, bad.to(torch::kFloat64)})) << value;
+    EXPECT_FALSE(allows({good, bad.view({2, 1}).expand({2, 3})})) << value;
+  }
+}
+
 TEST(FiniteSteps, NameNoRankInOneProcess) {
   ProcessGroup group = group_of_one();
   FiniteSteps steps(OnNan::kStop, torch::kCPU);

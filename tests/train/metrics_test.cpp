@@ -63,6 +63,15 @@ TEST(Metrics, KeepWhatAddsUpToMoreThanFloat32Holds) {
   EXPECT_EQ(metrics.mean().loss, 16777217.0);
 }
 
+// A batch without samples has no mean.
+TEST(Metrics, TakeNoMeanOverNoSamples) {
+  Metrics metrics;
+  metrics.add("psnr", torch::tensor(std::nan("")), 0);
+  metrics.add("psnr", torch::tensor(3.0F), 2);
+  metrics.add("psnr", std::nan(""), 0);
+  EXPECT_EQ(metrics.mean().value_of("psnr"), 3);
+}
+
 TEST(Metrics, RefuseNamesAndCountsThatCannotBe) {
   Metrics metrics;
   EXPECT_EQ(message_of<ConfigError>([&] { metrics.add("", 1, 1); }),
@@ -78,6 +87,14 @@ TEST(Metrics, RefuseTwoValuesOfOneName) {
   metrics.add(1.0, 1, 1);
   EXPECT_EQ(message_of<ConfigError>([&] { metrics.mean(); }),
             "Metrics: two values have the name 'accuracy'; give each metric its own");
+  Metrics with_loss({std::make_shared<MeanSquaredError>("loss")});
+  with_loss.add("loss", 1, 1);
+  EXPECT_EQ(message_of<ConfigError>([&] { with_loss.mean(); }),
+            "Metrics: two values have the name 'loss'; give each metric its own");
+  Metrics with_table({std::make_shared<ConfusionMatrix>(2)});
+  with_table.add("confusion", 1, 1);
+  EXPECT_EQ(message_of<ConfigError>([&] { with_table.mean(); }),
+            "Metrics: two values have the name 'confusion'; give each metric its own");
 }
 
 TEST(Metrics, WeighRanksByTheirSamples) {
@@ -185,8 +202,10 @@ TEST(Metrics, NameWhatRanksDisagreeOn) {
 TEST(StepSeed, DiffersInEachArgument) {
   const auto base = step_seed(1, 2, 3, 4);
   EXPECT_EQ(base, step_seed(1, 2, 3, 4));
-  for (const auto other : {step_seed(2, 2, 3, 4), step_seed(1, 3, 3, 4), step_seed(1, 2, 4, 4),
-                           step_seed(1, 2, 3, 5)}) {
+  constexpr std::int64_t kHigh = std::int64_t{1} << 40;
+  for (const auto other :
+       {step_seed(2, 2, 3, 4), step_seed(1, 3, 3, 4), step_seed(1, 2, 4, 4), step_seed(1, 2, 3, 5),
+        step_seed(1 + kHigh, 2, 3, 4), step_seed(1, 2, 3 + kHigh, 4)}) {
     EXPECT_NE(other, base);
   }
 }
@@ -213,6 +232,19 @@ TEST(Precision, AutocastsWithinTheScopeOnly) {
     EXPECT_EQ(to_string(parse_precision(name)), name);
   }
   EXPECT_THROW(parse_precision("8"), ConfigError);
+}
+
+TEST(Precision, ReturnsToTheTypeOfTheScopeAround) {
+  const auto x = torch::randn({4, 4});
+  const auto type_here = [&] { return at::linear(x, x).scalar_type(); };
+  const AutocastScope outer(Precision::kFp16, torch::kCPU);
+  {
+    const AutocastScope inner(Precision::kBf16, torch::kCPU);
+    EXPECT_EQ(type_here(), torch::kBFloat16);
+    const AutocastScope none(Precision::k32, torch::kCPU);
+    EXPECT_EQ(type_here(), torch::kBFloat16) << "nothing is switched off";
+  }
+  EXPECT_EQ(type_here(), torch::kHalf);
 }
 
 TEST(Strategy, SingleRefusesSeveralProcesses) {

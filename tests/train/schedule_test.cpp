@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::train {
 namespace {
@@ -203,6 +204,10 @@ TEST(Schedule, RefusesImpossibleOptions) {
         ScheduleOptions{.plateau = {.factor = 1}}}) {
     EXPECT_THROW(validate(options), ConfigError);
   }
+  EXPECT_EQ(testing_support::message_of<ConfigError>(
+                [] { validate(ScheduleOptions{.milestones = {3, 2.5}}); }),
+            "schedule: milestones must ascend, got 3, 2.5");
+  EXPECT_NO_THROW(validate(ScheduleOptions{.milestones = {2, 2}}));
 }
 
 }  // namespace

@@ -52,6 +52,33 @@ TEST(StandardMetrics, CountClassesByOutputs) {
   EXPECT_EQ(table.rows, (std::vector<std::vector<double>>{{0, 0, 0}, {2, 2, 0}, {2, 0, 2}}));
 }
 
+// 17 * 20 is more than a byte holds.
+TEST(StandardMetrics, CountClassesOfAnyWholeType) {
+  const torch::Tensor outputs = torch::eye(20).index_select(0, torch::tensor({3, 17}));
+  for (const auto type : {torch::kUInt8, torch::kInt8, torch::kInt32}) {
+    ConfusionMatrix confusion(20);
+    TopKAccuracy one(1);
+    for (Metric* metric : {static_cast<Metric*>(&confusion), static_cast<Metric*>(&one)}) {
+      metric->update(outputs, torch::tensor({17, 17}).to(type));
+    }
+    auto expected = torch::zeros({20, 20}, torch::kInt64);
+    expected[17][3] = 1;
+    expected[17][17] = 1;
+    EXPECT_TRUE(confusion.matrix().equal(expected)) << type;
+    EXPECT_DOUBLE_EQ(one.values()[0].value, 0.5) << type;
+  }
+}
+
+TEST(StandardMetrics, MeasureErrorsInAWideType) {
+  MeanSquaredError bytes, halves, doubles;
+  bytes.update(torch::tensor({3}).to(torch::kUInt8), torch::tensor({5}).to(torch::kUInt8));
+  EXPECT_DOUBLE_EQ(bytes.values()[0].value, 4) << "3 - 5 is no byte";
+  halves.update(torch::full({2}, 300, torch::kHalf), torch::zeros({2}, torch::kHalf));
+  EXPECT_DOUBLE_EQ(halves.values()[0].value, 90000) << "more than float16 holds";
+  doubles.update(torch::full({1}, 1 + 1e-9, torch::kFloat64), torch::ones({1}, torch::kFloat64));
+  EXPECT_NEAR(doubles.values()[0].value / 1e-18, 1, 1e-6) << "less than float32 resolves";
+}
+
 TEST(StandardMetrics, MeasureErrorsOverAllElements) {
   MeanSquaredError mse;
   Psnr psnr(2.0);

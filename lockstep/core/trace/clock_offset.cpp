@@ -10,7 +10,7 @@ namespace lockstep {
 
 ClockOffset clock_offset(const std::vector<BarrierTimes>& rank_0,
                          const std::vector<BarrierTimes>& own) {
-  if (rank_0.empty()) return {};
+  if (rank_0.empty() || own.empty()) return {};
   std::int64_t least = std::numeric_limits<std::int64_t>::min();
   std::int64_t most = std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < std::min(rank_0.size(), own.size()); ++i) {

@@ -164,11 +164,11 @@ void warn_of_missing_checksums(const Safetensors& content, const std::string& pa
               "earlier version or by another program");
 }
 
-// Names the first parameter that is not finite. If the checksums match, it was saved that way.
+// Names the first parameter that has diverged. If the checksums match, it was saved that way.
 void warn_of_divergence(const torch::nn::Module& module, const std::string& path, bool verified) {
   for (const auto& parameter : module.named_parameters()) {
-    const torch::Tensor& values = parameter.value();
-    if (!values.defined() || values.isfinite().all().item<bool>()) continue;
+    const torch::Tensor& value = parameter.value();
+    if (!value.defined() || train::values_are_finite(value, !value.requires_grad())) continue;
     return log_warning(path, ": ", parameter.key(), " holds values that are not finite",
                        verified ? ": the run had diverged when it was saved" : "");
   }

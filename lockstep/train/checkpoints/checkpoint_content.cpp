@@ -44,7 +44,7 @@ void copy_in_this_thread(const torch::Tensor& to, const torch::Tensor& from) {
   }
 }
 
-// Looks at pieces, for the same reason. `tensor` is on a CPU.
+// values_are_finite() of pieces, for the same reason. `tensor` is on a CPU.
 bool is_finite(const torch::Tensor& tensor, bool may_be_infinite) {
   if (!tensor.is_floating_point() && !tensor.is_complex()) return true;
   if (tensor.numel() > kSerialElements && tensor.dim() > 0) {
@@ -57,10 +57,7 @@ bool is_finite(const torch::Tensor& tensor, bool may_be_infinite) {
     }
     return true;
   }
-  // LibTorch has no isfinite() for types of 8 bits.
-  const torch::Tensor values = tensor.element_size() == 1 ? tensor.to(torch::kFloat32) : tensor;
-  return may_be_infinite ? !values.isnan().any().item<bool>()
-                         : values.isfinite().all().item<bool>();
+  return values_are_finite(tensor, may_be_infinite);
 }
 
 // A lazy conjugate or negative is only a mark, which a file does not have.
@@ -88,6 +85,14 @@ StateDict checked_names(const StateDict& model, const StateDict& training) {
 }
 
 }  // namespace
+
+bool values_are_finite(const torch::Tensor& tensor, bool may_be_infinite) {
+  const torch::NoGradGuard no_grad;
+  // LibTorch has no isfinite() for types of 8 bits.
+  const torch::Tensor values = tensor.element_size() == 1 ? tensor.to(torch::kFloat32) : tensor;
+  return may_be_infinite ? !values.isnan().any().item<bool>()
+                         : values.isfinite().all().item<bool>();
+}
 
 StateDict named_for_file(const StateDict& training) {
   StateDict state;

@@ -27,6 +27,10 @@ void require_distinct_names(const StateDict& state, const std::string& what_fail
 /// safetensors has, with names in UTF-8.
 void require_storable(const StateDict& state);
 
+/// Whether no value is NaN and, unless `may_be_infinite`, as those of a mask that is not trained,
+/// none is infinite.
+bool values_are_finite(const torch::Tensor& tensor, bool may_be_infinite);
+
 /// Contiguous tensors on the CPU, and views of their bytes for a file. A tensor that is already
 /// contiguous on the CPU is not copied and must not change while the views are used. May be
 /// constructed in any thread, and computes in that thread only.

@@ -214,6 +214,7 @@ TEST_P(CommHooks, WrappersGiveAUsersHookTheCompressedBucket) {
     const GradBucket* given = &bucket;
     const CommHook hook = bf16_compress_wrapper(group, [&](GradBucket& inner) {
       EXPECT_EQ(inner.buffer.scalar_type(), torch::kBFloat16);
+      EXPECT_EQ(inner.is_last, given->is_last);
       EXPECT_EQ(inner.gradients[0].sizes(), given->gradients[0].sizes());
       EXPECT_EQ(inner.gradients[0].strides(), given->gradients[0].strides());
       inner.gradients[1].mul_(10);  // writes through to the buffer, which the reduction then sends
@@ -222,6 +223,8 @@ TEST_P(CommHooks, WrappersGiveAUsersHookTheCompressedBucket) {
     hook(bucket)->wait();
     EXPECT_TRUE(bucket.gradients[0].eq(group.size()).all().item<bool>());
     EXPECT_TRUE(bucket.gradients[1].eq(30).all().item<bool>());
+    bucket.is_last = true;
+    hook(bucket)->wait();
     given = &rebuilt;
     hook(rebuilt)->wait();
   });

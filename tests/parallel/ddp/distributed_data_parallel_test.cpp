@@ -224,6 +224,42 @@ TEST(DdpTraining, BuffersFollowRankZero) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+// Buffers of several types and layouts, whose values depend on the rank.
+struct UnusualBuffersImpl : torch::nn::Module {
+  explicit UnusualBuffersImpl(int rank) {
+    const torch::Tensor numbers = torch::arange(6, torch::kFloat32).view({2, 3}) + rank;
+    register_buffer("transposed", numbers.t());
+    register_buffer("half", numbers.to(torch::kHalf));
+    register_buffer("mask", numbers.gt(3));
+    register_buffer("nothing", torch::empty({0, 3}));
+    register_buffer("again", register_buffer("number", torch::full({}, 0.5 + rank)));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+  torch::Tensor weight = register_parameter("weight", torch::ones({2}));
+};
+
+TEST(DdpTraining, BuffersOfEveryKindFollowRankZero) {
+  const UnusualBuffersImpl of_rank0(0);
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    const auto net = std::make_shared<UnusualBuffersImpl>(group.rank());
+    const auto require_those_of_rank0 = [&](const char* when) {
+      for (const auto& item : of_rank0.named_buffers()) {
+        const torch::Tensor own = net->named_buffers()[item.key()];
+        if (!own.equal(item.value())) throw Error(str(item.key(), ' ', when));
+      }
+    };
+    DistributedDataParallel ddp(net, group);
+    require_those_of_rank0("after the construction");
+    for (torch::Tensor& buffer : net->buffers()) {
+      if (group.rank() == 1) buffer.zero_();
+    }
+    ddp.forward(torch::ones({2})).sum().backward();
+    require_those_of_rank0("after a forward");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 TEST(DdpTraining, NoSyncAccumulates) {
   const Data data;
   DdpNet oracle = make_net(1);

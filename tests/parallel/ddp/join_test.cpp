@@ -13,6 +13,7 @@
 #include <tests/parallel/mean_of_ranks.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -207,7 +208,8 @@ TEST(JoinErrors, SaysWhatCannotBe) {
     DistributedDataParallel ddp(net, group, {.sync_batch_norm = true});
     EXPECT_THROW(Join(ddp.core(), JoinMode::kWeighted), ConfigError);
     Join join(ddp.core(), JoinMode::kShortest);
-    EXPECT_THROW(join.next(-1), ConfigError);
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] { join.next(-1); }),
+              "Join: a batch has -1 samples");
     group.barrier();
   });
   EXPECT_EQ(errors, no_errors(2));

@@ -218,6 +218,33 @@ TEST_P(DdpSparse, EqualsTheDenseMean) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
+// A hook replaces the mean of dense gradients only.
+TEST_P(DdpSparse, IsTheMeanBesideAHook) {
+  const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
+    Words net(true);
+    DistributedDataParallel ddp(net, group);
+    ddp.register_comm_hook([group](GradBucket& bucket) mutable {
+      bucket.buffer.mul_(10);
+      return group.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
+    });
+    for (int step = 0; step < 3; ++step) {
+      Gradients expected = mean_of_ranks(2, [&](int rank) {
+        Words alone(false);
+        alone->forward(words_of(rank, step)).sum().backward();
+        return alone;
+      });
+      for (auto& [name, gradient] : expected) {
+        if (name != "embedding.weight") gradient = gradient * 10;
+      }
+      zero_grad(*net);
+      ddp.forward(words_of(group.rank(), step)).sum().backward();
+      expect_gradients(*net, expected);
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // A rank that does not use the embedding has no gradient from which to take the shape.
 TEST_P(DdpSparse, ARankMayHaveNone) {
   for (const bool static_graph : {false, true}) {
@@ -275,7 +302,8 @@ TEST(DdpSparseErrors, NamesGradientsOfTheOtherKind) {
       EXPECT_THAT(
           error,
           AllOf(HasSubstr("parameter 'table' has a "), HasSubstr("DdpOptions::sparse_parameters"),
-                HasSubstr(sparse ? "sparse gradient; name it in" : "dense gradient; take it out")));
+                HasSubstr(sparse ? "sparse gradient; name it in" : "dense gradient; take it out"),
+                HasSubstr(sparse ? ", or use a dense layer" : "out of DdpOptions::")));
     }
     const auto fine = run_group(2, "shm", [&](ProcessGroup group) {
       auto net = std::make_shared<TableImpl>();

@@ -14,6 +14,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -139,7 +140,8 @@ TEST(Balance, SplitsIntoStagesThatShareTheModules) {
 
 TEST(Balance, RefusesWhatCannotBeCut) {
   EXPECT_THROW(balance(uneven_net(), torch::ones({4, 8}), 8), ConfigError);
-  EXPECT_THROW(split(uneven_net(), {3, 3}), ConfigError);
+  EXPECT_EQ(testing_support::message_of<ConfigError>([] { split(uneven_net(), {3, 3}); }),
+            "split: sizes 3 + 3 are not those of 7 layers; each stage needs one at least");
   EXPECT_THROW(split(uneven_net(), {7, 0}), ConfigError);
 }
 

@@ -69,8 +69,10 @@ TEST(PipelineCheck, RefusesMessagesOutOfOrder) {
   Table table = with_messages(gpipe(2, 2));
   std::vector<Action>& actions = table.workers[1];
   actions = table_of("1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n", "").workers[0];
-  EXPECT_THAT(error_of(table),
-              HasSubstr("worker 1: 1RECV_F1 is out of the order in which worker 0 sends"));
+  EXPECT_THAT(
+      error_of(table),
+      HasSubstr("worker 1: 1RECV_F1 is out of the order in which worker 0 sends, whose next "
+                "is 1RECV_F0"));
 }
 
 // A table must be rejected whichever action is removed from it.

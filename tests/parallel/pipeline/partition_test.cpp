@@ -9,6 +9,7 @@
 #include <random>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::pipeline {
 namespace {
@@ -64,7 +65,8 @@ TEST(PipelinePartition, RefusesWhatCannotBeCut) {
   EXPECT_THROW(partition({1}, 2), ConfigError);
   EXPECT_THROW(partition({1}, 0), ConfigError);
   EXPECT_THROW(partition({}, 1), ConfigError);
-  EXPECT_THROW(partition({1, -1}, 1), ConfigError);
+  EXPECT_EQ(testing_support::message_of<ConfigError>([] { partition({1, -1}, 1); }),
+            "the cost of layer 1 is -1");
   EXPECT_THROW(partition({1, std::numeric_limits<double>::quiet_NaN()}, 1), ConfigError);
 }
 

@@ -9,6 +9,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
@@ -80,6 +81,18 @@ torch::Tensor generator_state() {
 }
 
 // As if the generator had been seeded before the first draw, which comes after other work.
+TEST(MicroBatchSeed, DiffersInEachArgument) {
+  constexpr std::uint64_t kHigh = std::uint64_t{1} << 40;
+  const std::uint64_t base = micro_batch_seed(1, 2, 3);
+  EXPECT_EQ(base, micro_batch_seed(1, 2, 3));
+  for (const std::uint64_t other :
+       {micro_batch_seed(2, 2, 3), micro_batch_seed(1, 3, 3), micro_batch_seed(1, 2, 4),
+        micro_batch_seed(1, 3, 2), micro_batch_seed(kHigh + 1, 2, 3)}) {
+    EXPECT_NE(other, base);
+  }
+  EXPECT_GT(base >> 32, 0U);
+}
+
 TEST(RandomScope, SeedsTheGeneratorBeforeAnyOperatorDraws) {
   for (const Draw& draw : draws()) {
     torch::manual_seed(77);

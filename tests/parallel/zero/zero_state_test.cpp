@@ -166,6 +166,10 @@ TEST(ZeroState, ThatDoesNotFitIsRefusedOnEveryRank) {
        "is Float [2, 3], expected Float ["},
       {[](NamedTensors& state) { state.front().second = torch::Tensor(); },
        "is undefined, expected Float ["},
+      {[](NamedTensors& state) { state.front().second = state.front().second.to(torch::kFloat64); },
+       "is Double ["},
+      {[](NamedTensors& state) { state.back().second = torch::ones({}); },
+       "is Float [], expected Long []"},
   };
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     Sharded sharded(group, kFlat, AdamOptions{.lr = 0.01});
@@ -306,7 +310,8 @@ TEST(ZeroMisuse, GroupsThatCannotBe) {
            return group.parameters.front().first == "head.weight";
          });
        }},
-      {"parameter group 1 remembers [momentum_buffer], group 0 []",
+      {"parameter group 1 remembers [momentum_buffer], group 0 []; give all groups a momentum, or "
+       "amsgrad, or none",
        [](auto& groups) { std::get<SgdOptions>(groups[1].options).momentum = 0.9; }},
       {"'again' of group 4 is in group 0 as 'conv.weight'",
        [](auto& groups) {

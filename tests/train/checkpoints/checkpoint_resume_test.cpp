@@ -160,5 +160,24 @@ TEST(CheckpointResume, RefusesAStepBeyondTheEpoch) {
   }
 }
 
+TEST(CheckpointResume, RefusesANumberOfUpdatesOfTheAverageThatIsNone) {
+  for (const char* updates : {"-1", "3x", "1.5"}) {
+    const TemporaryDirectory directory;
+    TrainerOptions run = options(2);
+    run.ema_decay = 0.5;
+    run.resume = true;
+    run.checkpoints = {.directory = directory / "checkpoints",
+                       .link = directory / "checkpoint.safetensors"};
+    const MnistNet net;
+    save_checkpoint(
+        run.checkpoints.link, *net, Optimizer(*net, run.optimizer).state(),
+        {.recipe = "digits", .epoch = 1, .step = 1, .settings = {{"ema_updates", updates}}});
+    const testing_support::CapturedLog log;  // names settings that the file lacks
+    EXPECT_THAT(
+        testing_support::message_of<CheckpointError>([&] { train(run); }),
+        HasSubstr(str("the checkpoint's ema_updates is '", updates, "', expected a whole number")));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::train

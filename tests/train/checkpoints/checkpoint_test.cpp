@@ -20,6 +20,8 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/update_rule.h>
+#include <lockstep/train/checkpoints/checkpoint_content.h>
+#include <lockstep/train/checkpoints/checkpoint_folder.h>
 #include <lockstep/train/checkpoints/checkpoint_space.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 #include <tests/support/captured_log.h>
@@ -28,7 +30,9 @@
 namespace lockstep::train {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::int64_t width = 4) {
@@ -64,6 +68,15 @@ std::string message_of(const std::function<void()>& action) {
     return error.what();
   }
   return "nothing was thrown";
+}
+
+// The file as a program without checksums writes it.
+std::string without_checksums(std::string text) {
+  for (auto found = text.find("lockstep.xxh3"); found != std::string::npos;
+       found = text.find("lockstep.xxh3", found)) {
+    text.replace(found, 8, "somebody");
+  }
+  return text;
 }
 
 class Checkpoint : public ::testing::Test {
@@ -247,6 +260,19 @@ TEST_F(Checkpoint, RefusesAPlaceThatNoRunReaches) {
         HasSubstr("is not a place in a run"))
         << epoch << " " << step;
   }
+  constexpr std::int64_t kMost = 1'000'000'001;
+  for (const bool is_too_many : {false, true}) {
+    const std::int64_t more = is_too_many ? 1 : 0;
+    for (const auto& [epoch, step] : {std::pair(kMost + more, kMost), {kMost, kMost + more}}) {
+      save_checkpoint(path, *net, optimizer.state(),
+                      {.recipe = "mnist", .epoch = epoch, .step = step});
+      EXPECT_EQ(message_of<CheckpointError>([&] {
+                  load_checkpoint(path, *net, optimizer.state(), "");
+                }) == "nothing was thrown",
+                !is_too_many)
+          << epoch << " " << step;
+    }
+  }
 }
 
 TEST_F(Checkpoint, RefusesAMissingADamagedAndAForeignFile) {
@@ -296,16 +322,81 @@ TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
   ASSERT_EQ(log.lines().size(), 1U);
   EXPECT_THAT(log.lines()[0], HasSubstr("linear.bias holds values that are not finite"));
 
-  // As a program without checksums writes the file.
-  std::string text = read_text(path);
-  for (auto found = text.find("lockstep.xxh3"); found != std::string::npos;
-       found = text.find("lockstep.xxh3", found)) {
-    text.replace(found, 8, "somebody");
-  }
-  write_file_atomically(path, text);
+  write_file_atomically(path, without_checksums(read_text(path)));
   load_checkpoint(path, *other, other_optimizer.state(), "");
   ASSERT_EQ(log.lines().size(), 3U);
   EXPECT_THAT(log.lines()[1], HasSubstr("has no checksums, so damage to it would go unnoticed"));
+}
+
+// The state of the optimizer and the weights are two files, of which either may be damaged.
+TEST_F(Checkpoint, SaysThatARunDivergedOnlyIfAllFilesHaveChecksums) {
+  {
+    torch::NoGradGuard no_grad;
+    net->linear->bias[2] = std::numeric_limits<float>::quiet_NaN();
+  }
+  const CheckpointContent content(state_dict(*net), optimizer.state(), kInfo);
+  const std::filesystem::path folder = directory.path() / "step-00000007";
+  std::filesystem::create_directory(folder);
+  for (const std::string plain : {"", kModelFile, kTrainingFile}) {
+    for (const CheckpointFile& file : content.files()) {
+      std::string text;
+      for (const auto& piece : file.pieces) {
+        text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      }
+      write_file_atomically(folder / file.name,
+                            file.name == plain ? without_checksums(text) : text);
+    }
+    const testing_support::CapturedLog log;
+    load_checkpoint(folder, *net, optimizer.state(), "", FolderCheck::kVerified);
+    ASSERT_THAT(log.lines(), SizeIs(plain.empty() ? 1 : 2)) << plain;
+    EXPECT_THAT(
+        log.lines().back(),
+        EndsWith(plain.empty() ? "linear.bias holds values that are not finite: the run had "
+                                 "diverged when it was saved"
+                               : "linear.bias holds values that are not finite"))
+        << plain;
+  }
+}
+
+// What is not trained may be infinite on purpose. LibTorch has no isfinite() for types of 8 bits.
+TEST_F(Checkpoint, WarnsOfFrozenParametersOnlyIfTheyAreNan) {
+  for (const bool is_nan : {false, true}) {
+    const double value = is_nan ? std::numeric_limits<double>::quiet_NaN()
+                                : -std::numeric_limits<double>::infinity();
+    torch::nn::Module module;
+    module.register_parameter("bytes", torch::ones({3}).to(torch::kFloat8_e4m3fn),
+                              /*requires_grad=*/false);
+    module.register_parameter("mask", torch::full({3}, value, torch::kFloat32),
+                              /*requires_grad=*/false);
+    save_checkpoint(path, module, {}, kInfo);
+    const testing_support::CapturedLog log;
+    load_checkpoint(path, module, {}, "");
+    ASSERT_THAT(log.lines(), SizeIs(is_nan ? 1 : 0));
+    if (is_nan) {
+      EXPECT_THAT(log.lines()[0], HasSubstr("mask holds values that are not finite"));
+    }
+  }
+}
+
+TEST_F(Checkpoint, RefusesMetadataThatNameNoPlace) {
+  const std::string format(kCheckpointFormat);
+  const std::pair<SafetensorsMetadata, const char*> cases[] = {
+      {{{"format", format}, {"epoch", "3x"}, {"step", "0"}},
+       ": metadata epoch is not a whole number"},
+      {{{"format", format}, {"epoch", " 3"}, {"step", "0"}},
+       ": metadata epoch is not a whole number"},
+      {{{"format", format}, {"epoch", "3"}, {"step", ""}}, ": metadata step is not a whole number"},
+      {{{"format", format}, {"step", "0"}}, ": metadata epoch is missing"},
+      {{{"format", format}, {"epoch", "3"}}, ": metadata step is missing"},
+      {{{"epoch", "3"}, {"step", "0"}}, " is not a checkpoint of Lockstep: its format is missing"},
+      {{{"format", "lockstep checkpoint 3"}, {"epoch", "3"}, {"step", "0"}},
+       " is not a checkpoint of Lockstep: its format is lockstep checkpoint 3"}};
+  for (const auto& [metadata, expected] : cases) {
+    write_safetensors(path, {}, metadata);
+    EXPECT_EQ(
+        message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
+        path.string() + expected);
+  }
 }
 
 // This happens when a module of two nets is saved with one optimizer for each.

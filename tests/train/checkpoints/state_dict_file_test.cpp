@@ -8,6 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/models/mnist_net.h>
@@ -87,6 +90,22 @@ TEST_F(StateDictFile, KeepsViewsAndWhatIsShared) {
   EXPECT_TRUE(load_state_dict_file(path("x.pt"))[0].second.equal(base));
 }
 
+// The memory of a lazy negative holds the values with the other sign.
+TEST_F(StateDictFile, SavesTheValuesOfLazyNegatives) {
+  const torch::Tensor base = torch::arange(6.0).view({2, 3});
+  const torch::Tensor minus = at::_neg_view(base);
+  ASSERT_TRUE(minus.is_neg());
+  save_torch_file(path("x.pt"), {{"base", base},
+                                 {"minus", minus},
+                                 {"alone", at::_neg_view(torch::ones({2}))},
+                                 {"row", minus.select(0, 1)}});
+  const StateDict loaded = load_state_dict_file(path("x.pt"));
+  EXPECT_TRUE(loaded[0].second.equal(base));
+  EXPECT_TRUE(loaded[1].second.equal(base * -1));
+  EXPECT_TRUE(loaded[2].second.equal(torch::ones({2}) * -1));
+  EXPECT_TRUE(loaded[3].second.equal(base.select(0, 1) * -1));
+}
+
 TEST_F(StateDictFile, LoadsIntoTheModuleThatItCameFrom) {
   ResNet net = resnet18(ResNetStem::kCifar, 10);
   save_torch_file(path("net.pt"), state_dict(*net));
@@ -119,6 +138,9 @@ TEST_F(StateDictFile, WarnsOfAFileWithoutChecksums) {
   directory.write("plain.safetensors", std::string("\x2\0\0\0\0\0\0\0{}", 10));
   EXPECT_TRUE(load_state_dict_file(path("plain.safetensors")).empty());
   EXPECT_THAT(join(log.lines()), HasSubstr("plain.safetensors has no checksums"));
+  EXPECT_EQ(checkpoint_message([&] { load_state_dict_file(path("plain.safetensors"), "model."); }),
+            path("plain.safetensors").string() +
+                ": no name of a tensor begins with 'model.'; the file begins with no tensor");
 }
 
 TEST_F(StateDictFile, SaysWhatCannotBeReadOrWritten) {
@@ -206,6 +228,16 @@ TEST_F(Pretrained, KeepsTheLastLayerOfAnotherNumberOfClasses) {
   ASSERT_EQ(state[120].first, "fc.weight");
   EXPECT_TRUE(state[120].second.equal(weight));
   EXPECT_TRUE(state[0].second.eq(3).all().item<bool>());
+}
+
+TEST_F(Pretrained, SaysThatASingleTensorKeepsItsValue) {
+  const auto make = [](std::int64_t outputs) {
+    return torch::nn::Sequential(
+        torch::nn::Linear(torch::nn::LinearOptions(3, outputs).bias(false)));
+  };
+  torch::nn::Sequential net = make(1), other = make(5);
+  EXPECT_EQ(load_pretrained(*net, trained(*other), "x.pth").summary(),
+            "0 has 1 output here and 5 in x.pth: 0.weight keeps its initial value");
 }
 
 TEST_F(Pretrained, TakesOldStateDictsWithoutCountersOfBatches) {

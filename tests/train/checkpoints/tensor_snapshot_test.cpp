@@ -67,6 +67,16 @@ TEST(TensorSnapshot, UsesItsMemoryAgain) {
   expect_equal_copies(snapshot.take(more), more);
 }
 
+// Each copy begins at a cache line.
+TEST(TensorSnapshot, KnowsHowManyBytesItNeeds) {
+  EXPECT_EQ(TensorSnapshot::bytes_of({}), 0);
+  EXPECT_EQ(TensorSnapshot::bytes_of({{"a", torch::zeros({3}, torch::kUInt8)},
+                                      {"b", torch::zeros({0, 3})},
+                                      {"c", torch::zeros({16})},
+                                      {"d", torch::zeros({65}, torch::kUInt8)}}),
+            64 + 0 + 64 + 128);
+}
+
 TEST(TensorSnapshot, TakesTensorsOfAGpu) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
   StateDict originals = different_tensors(1);

@@ -216,6 +216,44 @@ TEST(ModelEma, AveragesComplexParametersToo) {
   }
 }
 
+TEST(ModelEma, CopiesWhatHasNoMeanAndAveragesTiedWeightsOnce) {
+  torch::nn::Module module;
+  const torch::Tensor count = module.register_parameter("count", torch::zeros({}, torch::kInt64),
+                                                        /*requires_grad=*/false);
+  const torch::Tensor weight = module.register_parameter("weight", torch::zeros({2}));
+  module.register_parameter("tied", weight);
+  ModelEma ema(module, 0.5);
+  const torch::NoGradGuard no_grad;
+  for (int update = 1; update <= 3; ++update) {
+    count.fill_(update);
+    weight.fill_(update);
+    ema.update();
+  }
+  const StateDict state = ema.state();
+  ASSERT_EQ(state.size(), 2U);
+  EXPECT_EQ(state[0].first, "ema.count");
+  EXPECT_EQ(state[0].second.item<int>(), 3);
+  EXPECT_EQ(state[1].first, "ema.weight");
+  const torch::Tensor average = torch::full({2}, ((1 + 2) / 2.0 + 3) / 2.0);
+  EXPECT_TRUE(state[1].second.equal(average)) << state[1].second;
+  {
+    const AveragedWeights averaged(&ema);
+    EXPECT_TRUE(weight.equal(average));
+    EXPECT_TRUE(module.named_parameters()["tied"].equal(average));
+  }
+  EXPECT_TRUE(weight.equal(torch::full({2}, 3.0)));
+}
+
+TEST(ModelEma, LeavesTheWeightsAloneUntilItsFirstUpdate) {
+  torch::nn::Module module;
+  const torch::Tensor weight = module.register_parameter("weight", torch::zeros({2}));
+  ModelEma ema(module, 0.5);
+  const torch::NoGradGuard no_grad;
+  weight.fill_(7);
+  const AveragedWeights averaged(&ema);
+  EXPECT_TRUE(weight.equal(torch::full({2}, 7.0)));
+}
+
 TEST(TrainerEma, RefusesADecayThatIsNone) {
   for (const double decay : {-0.1, 1.1}) {
     EXPECT_THROW(Trainer({.ema_decay = decay}, make_strategy("single", group_of_one())),

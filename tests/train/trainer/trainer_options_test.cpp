@@ -174,6 +174,11 @@ TEST(TrainerClipping, ClampsEachElement) {
     return largest;
   };
   EXPECT_NEAR(largest_change(train(run, group_of_one(), false).state), 0.002, 1e-6);
+  TrainerOptions half = run;
+  half.precision = Precision::kFp16;
+  half.grad_scaler = {.init_scale = 1024};
+  EXPECT_NEAR(largest_change(train(half, group_of_one(), false).state), 0.002, 1e-6)
+      << "gradients without the scale of the loss";
   run.max_steps = 3;
   const StateDict ddp = train_ranks(2, "shm", "ddp", run).state;
   for (const char* backend : {"shm", "gloo"}) {

@@ -95,7 +95,13 @@ TEST(Plateau, RefusesWhatCannotBe) {
   }
   PlateauSchedule schedule({}, 1);
   for (const char* state : {"", "1 2 3", "1 2 3 x", "1 2 3 4 5"}) {
-    EXPECT_THROW(schedule.restore(state), CheckpointError) << state;
+    EXPECT_EQ(message_of<CheckpointError>([&] { schedule.restore(state); }),
+              str("the checkpoint's state of the schedule is '", state, "', expected 4 numbers"));
+  }
+  EarlyStopping stopping{EarlyStoppingOptions()};
+  for (const char* state : {"", "1 2", "1 2 x", "1,2,3", "1 2 3 4"}) {
+    EXPECT_EQ(message_of<CheckpointError>([&] { stopping.restore(state); }),
+              str("the checkpoint's state of early stopping is '", state, "', expected 3 numbers"));
   }
   EXPECT_THROW(parse_metric_goal("most"), ConfigError);
   for (const char* goal : {"min", "max"}) EXPECT_EQ(to_string(parse_metric_goal(goal)), goal);
