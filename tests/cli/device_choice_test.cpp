@@ -61,6 +61,24 @@ TEST(ChooseGpu, NamesTheOptionThatLetsRanksShare) {
             "with --accelerator auto or cpu the processor computes");
 }
 
+TEST(ChooseGpuSharing, IsNotedInWords) {
+  EXPECT_EQ(note_on(nccl::GpuSharing::kOwnHosts),
+            "note: --share-gpu: ranks on one GPU take turns and exchange data through sockets; "
+            "such a run is for correctness, not for speed");
+  EXPECT_EQ(note_on(nccl::GpuSharing::kOnRequest),
+            "note: --share-gpu: ranks on one GPU take turns; such a run is for correctness, not "
+            "for speed");
+}
+
+TEST(CheckAccelerator, RefusesOtherNames) {
+  for (const char* name : {"auto", "cpu", "cuda"}) check_accelerator("train", name);
+  EXPECT_EQ(message_of<ConfigError>([] { check_accelerator("train", "gpu"); }),
+            "train: write --accelerator cuda instead of gpu");
+  EXPECT_THAT(message_of<ConfigError>([] { check_accelerator("bench step", "tpu"); }),
+              testing::StartsWith("bench step: --accelerator must be one of auto, cpu, cuda, got "
+                                  "'tpu'"));
+}
+
 TEST(ChooseGpuSharing, FollowsNccl) {
   EXPECT_EQ(choose_gpu_sharing("train", 22907), nccl::GpuSharing::kOwnHosts);
   EXPECT_EQ(choose_gpu_sharing("train", 23007), nccl::GpuSharing::kOnRequest);
@@ -92,8 +110,10 @@ TEST(ChooseGpus, TakesTheFirstOrNone) {
     EXPECT_EQ(choose_gpus(c.accelerator, c.gpu_count, c.wanted), c.expected)
         << c.accelerator << ' ' << c.gpu_count << " GPUs";
   }
-  EXPECT_THROW(choose_gpus("cuda", 0, {}), ConfigError);
-  EXPECT_THROW(choose_gpus("cuda", 1, 2), ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([] { choose_gpus("cuda", 0, {}); }),
+            "train: --accelerator cuda needs 1 GPU, and this process sees 0");
+  EXPECT_EQ(message_of<ConfigError>([] { choose_gpus("cuda", 1, 2); }),
+            "train: --accelerator cuda needs 2 GPUs, and this process sees 1");
 }
 
 }  // namespace

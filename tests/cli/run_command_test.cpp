@@ -194,6 +194,118 @@ TEST(RunCommand, SaysInOneLineWhatIsWrong) {
   }
 }
 
+TEST(RunCommand, RefusesNumbersOutsideOfTheirRanges) {
+  const Words two_hosts = {"--nnodes", "2", "--master-addr", "localhost"};
+  const std::pair<Words, const char*> cases[] = {
+      {{"--nproc-per-node", "1025"}, "--nproc-per-node must be from 1 to 1024, got 1025"},
+      {{"--nnodes", "0"}, "--nnodes must be from 1 to 65536, got 0"},
+      {{"--node-rank", "1"}, "--node-rank must be from 0 to 0, got 1"},
+      {{"--node-rank", "-1"}, "--node-rank must be from 0 to 0, got -1"},
+      {{"--threads", "-1"}, "--threads must be from 0 to 4096, got -1"},
+      {{"--threads", "4097"}, "--threads must be from 0 to 4096, got 4097"},
+      {{"--shutdown-timeout", "-0.5"}, "--shutdown-timeout must be from 0 to "},
+      {{"--master-port", "65536"}, "--master-port must be from 0 to 65535, got 65536"},
+      {{"--master-port", "-1"}, "--master-port must be from 0 to 65535, got -1"},
+      {with(two_hosts, {"--node-rank", "0", "--master-port", "0"}),
+       "--master-port must be from 1 to 65535, got 0"},
+      {with(two_hosts, {"--node-rank", "0"}),
+       "--nnodes 2 needs --master-port: start it on each host with its own --node-rank (0 to 1)"},
+      {with(two_hosts, {"--master-port", "29511"}), "--nnodes 2 needs --node-rank: start"},
+      {{"--nnodes", "2", "--node-rank", "1", "--master-port", "29511"},
+       "--nnodes 2 needs --master-addr: start"},
+  };
+  for (const auto& [options, expected] : cases) {
+    SCOPED_TRACE(join(options, " "));
+    const ProgramResult result = run(with(options, {"true"}));
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, StartsWith(std::string("error: run: ") + expected));
+  }
+}
+
+TEST(RunCommand, NamesWhatTakesThePlaceOfAnOptionOfTorchrun) {
+  const std::pair<Words, const char*> cases[] = {
+      {{"--run-path", "a.py"}, "--run-path of torchrun: write python3 FILE as PROGRAM"},
+      {{"--rdzv_backend=c10d", "true"}, "--rdzv-backend of torchrun: hosts meet at --master-addr"},
+      {{"--rdzv-id", "7", "true"}, "--rdzv-id of torchrun: leave it out: --master-port tells"},
+      {{"--rdzv_conf", "a=b", "true"}, "--rdzv-conf of torchrun: leave it out: hosts meet at"},
+      {{"--monitor-interval", "1", "true"}, "--monitor-interval of torchrun: leave it out"},
+      {{"--start_method=spawn", "true"}, "--start-method of torchrun: leave it out"},
+      {{"--role", "trainer", "true"}, "--role of torchrun: leave it out: all ranks have one"},
+      {{"--log-dir", "logs", "true"}, "--log-dir of torchrun: write sh -c 'exec PROGRAM >log."},
+      {{"-r", "3", "true"}, "--redirects of torchrun: write sh -c"},
+      {{"-t", "3", "true"}, "--tee of torchrun: write --label, or"},
+      {{"--local-ranks-filter", "0", "true"}, "--local-ranks-filter of torchrun: all ranks write"},
+      {{"--numa_binding", "node", "true"}, "--numa-binding of torchrun: write numactl"},
+      {{"--virtual-local-rank", "true"}, "--virtual-local-rank of torchrun: ranks choose"},
+  };
+  for (const auto& [words, expected] : cases) {
+    SCOPED_TRACE(join(words, " "));
+    const ProgramResult result = run(words);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, StartsWith(std::string("error: run has no ") + expected));
+  }
+}
+
+TEST(RunCommand, FindsProgramsAsAShellDoes) {
+  const TemporaryDirectory scratch;
+  const auto executable = [&](const std::string& name, const char* text) {
+    scratch.write(name, str("#!/bin/sh\necho ", text, "\n"));
+    std::filesystem::permissions(scratch / name, std::filesystem::perms::all);
+  };
+  executable("here/tool", "here");
+  executable("first/tool", "first");
+  scratch.write("before/tool", "without permission");
+  std::filesystem::create_directories(scratch / "folder" / "tool");
+  scratch.write("here/plain", "");
+  scratch.write("here/script.sh", "");
+  const std::string here = (scratch / "here").string();
+  const auto run_here = [&](const std::string& path, const std::string& program) {
+    return StartedRun({program}, {{"PATH", path}}, [&] { std::filesystem::current_path(here); })
+        .wait();
+  };
+  const auto folders = [&](const char* name) { return (scratch / name).string() + ":"; };
+  const std::string system = "/usr/bin:/bin";
+  EXPECT_EQ(run_here(folders("first") + here, "tool").out, "first\n");
+  EXPECT_EQ(run_here(folders("before") + folders("folder") + here, "tool").out, "here\n")
+      << "past what cannot be executed";
+  EXPECT_EQ(run_here(":" + folders("first") + system, "tool").out, "here\n")
+      << "an empty entry is the current folder";
+  EXPECT_EQ(run_here(system, "./tool").out, "here\n");
+  struct Case {
+    const char* program;
+    std::string err;
+  };
+  const Case cases[] = {
+      {"tool", "there is no program 'tool' in PATH; write ./tool for that in this folder"},
+      {"missing", "there is no program 'missing' in PATH"},
+      {"./plain", "./plain cannot be executed: it lacks execute permission (chmod +x)"},
+      {"./script.sh", "./script.sh cannot be executed: write sh ./script.sh"},
+  };
+  for (const Case& each : cases) {
+    const ProgramResult result = run_here(system, each.program);
+    EXPECT_EQ(result.exit_code, 2) << each.program;
+    EXPECT_EQ(result.err, str("error: run: ", each.err, "\n"));
+  }
+}
+
+// All hosts of a job name it alike, without a word between them.
+TEST(RunCommand, NamesTheJobAndItsPort) {
+  const Words program = {"sh", "-c", "echo $TORCHELASTIC_RUN_ID $MASTER_PORT"};
+  for (const char* host : {"0", "1"}) {
+    EXPECT_EQ(run(with({"--nnodes", "2", "--node-rank", host, "--master-addr", "127.0.0.1",
+                        "--master-port", "29511"},
+                       program))
+                  .out,
+              "lockstep-127.0.0.1-29511 29511\n");
+  }
+  StartedRun alone(program);
+  const std::string id = str("lockstep-", alone.pid(), " ");
+  const std::string line = alone.wait().out;
+  EXPECT_THAT(line, StartsWith(id));
+  EXPECT_GT(std::stoi(line.substr(id.size())), 0) << "a free port";
+}
+
 // Children of the failing rank and of the other ranks, which ignore SIGTERM.
 TEST(RunCommand, EndsWhatTheRanksHaveStarted) {
   Channel ready;

@@ -84,6 +84,28 @@ TEST(RunOutput, IsLabelledOnRequest) {
   EXPECT_EQ(run(ranks(1, "echo one >&2", {"-l"})).err, "[rank 0] one\n");
 }
 
+// Labels are ranks of the job, not of the host.
+TEST(RunOutput, IsLabelledWithTheRanksOfTheJob) {
+  EXPECT_THAT(lines_of(run(ranks(2, "echo one",
+                                 {"--label", "--nnodes", "3", "--node-rank", "2", "--master-addr",
+                                  "127.0.0.1", "--master-port", "29511"}))
+                           .out),
+              ElementsAre("[rank 4] one", "[rank 5] one"));
+}
+
+TEST(RunOutput, KeepsTheOrderWithinALabelledRank) {
+  StartedRun started(ranks(2, "echo out 1; echo err 2 >&2; echo out 3", {"--label"}), {},
+                     [] { dup2(STDOUT_FILENO, STDERR_FILENO); });
+  const ProgramResult result = started.wait();
+  for (const int rank : {0, 1}) {
+    const std::string label = str("[rank ", rank, "] ");
+    Words lines = lines_in_order(result.out);
+    std::erase_if(lines, [&](const std::string& line) { return !line.starts_with(label); });
+    EXPECT_THAT(lines, ElementsAre(label + "out 1", label + "err 2", label + "out 3"));
+  }
+  EXPECT_EQ(result.err, "");
+}
+
 TEST(RunOutput, HasEveryByte) {
   // Two megabytes without a newline, then bytes that are special in text.
   const std::string script =

@@ -41,6 +41,30 @@ TEST_F(RunThatSharesAGpu, MakesHostsOfRanksForOldVersions) {
             "such a run is for correctness, not for speed\n");
 }
 
+// Loopback does not lead to the ranks of other hosts. Host 0 says the note for all.
+TEST_F(RunThatSharesAGpu, LeavesTheWayBetweenHostsToNccl) {
+  version_of_double = 22809;
+  const auto on_host = [](const char* host) {
+    return run_ranks({"--share-gpu", "--nnodes", "2", "--node-rank", host, "--master-addr",
+                      "127.0.0.1", "--master-port", "29511"});
+  };
+  const ProgramResult second = on_host("1");
+  EXPECT_EQ(lines_of(second.out),
+            (Words{"2 lockstep-rank-2 - - - - -", "3 lockstep-rank-3 - - - - -"}));
+  EXPECT_EQ(second.err, "");
+  const ProgramResult first = on_host("0");
+  EXPECT_EQ(lines_of(first.out),
+            (Words{"0 lockstep-rank-0 - - - - -", "1 lockstep-rank-1 - - - - -"}));
+  EXPECT_THAT(first.err, testing::StartsWith("note: --share-gpu: ranks on one GPU take turns"));
+}
+
+TEST_F(RunThatSharesAGpu, KeepsTheUsersVariables) {
+  version_of_double = 22809;
+  const ProgramResult result =
+      run_ranks({"--share-gpu"}, {{"NCCL_NET", "IB"}, {"NCCL_HOSTID", "mine"}});
+  EXPECT_EQ(lines_of(result.out), (Words{"0 mine IB =lo - - -", "1 mine IB =lo - - -"}));
+}
+
 TEST_F(RunThatSharesAGpu, AsksNewVersions) {
   version_of_double = 23007;
   const ProgramResult result = run_ranks({"--share-gpu"}, {{"NCCL_MAX_CTAS", "4"}});

@@ -99,6 +99,32 @@ TEST(Fingerprints, NameWhoCallsNothing) {
   EXPECT_EQ(errors[2], "");
 }
 
+TEST(Fingerprints, NameTheRanksOfTheWorld) {
+  const auto run_named = [](milliseconds timeout,
+                            const std::function<void(int, Fingerprints&)>& body) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    return run_threads(3, [&](int rank) {
+      const TextExchange exchange(store, rank, 3, seconds(20), {4, 7, 9});
+      Fingerprints fingerprints(exchange, timeout);
+      body(rank, fingerprints);
+    });
+  };
+  EXPECT_EQ(run_named(milliseconds(200),
+                      [](int rank, Fingerprints& fingerprints) {
+                        if (rank > 0) return;
+                        fingerprints.compare(3, call_of(CallKind::kAllReduce, 4), {});
+                      })[0],
+            "rank 4 called all_reduce[float32, 4] as number 3 and waited 0.2 s for ranks 7, 9, "
+            "which called nothing");
+  for (const std::string& error : run_named(seconds(20), [](int rank, Fingerprints& fingerprints) {
+         fingerprints.compare(0, call_of(CallKind::kBroadcast, 4, rank == 2 ? 1 : 0), {});
+       })) {
+    EXPECT_EQ(error,
+              "the ranks call different operations: rank 9 called broadcast[float32, 4, root 1] as "
+              "number 0, rank 4 called broadcast[float32, 4, root 0]");
+  }
+}
+
 TEST(Fingerprints, EndWithTheGroup) {
   const auto errors = run(2, [](int rank, Fingerprints& fingerprints) {
     if (rank == 0) {
@@ -113,6 +139,8 @@ TEST(Fingerprints, AreWantedByTheEnvironment) {
   testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_DEBUG", "detail");
   EXPECT_TRUE(fingerprints_wanted());
+  environment.set("LOCKSTEP_DEBUG", "off");
+  EXPECT_FALSE(fingerprints_wanted());
   environment.set("LOCKSTEP_DEBUG", "much");
   EXPECT_THROW(fingerprints_wanted(), ConfigError);
   environment.set("LOCKSTEP_DEBUG", std::nullopt);

@@ -152,6 +152,43 @@ TEST(FlightRecorder, DumpsIntoAFolderOfThisUserAlone) {
   EXPECT_NE(content(path), first);
 }
 
+// Only the folder of this user's jobs is cleaned up.
+TEST(FlightRecorder, RemovesNothingFromAFolderThatTheUserChose) {
+  const testing_support::TemporaryDirectory folder;
+  for (int second = 10; second < 40; ++second) {
+    std::filesystem::create_directories(folder.path() / str("20260102T0304", second, "Z-77"));
+  }
+  FlightRecorder(0, 1).dump(folder.path() / "20260102T030440Z-77");
+  EXPECT_EQ(folder.names().size(), 31U);
+}
+
+// A receive that fails counts nothing, and one that is reported twice counts once.
+TEST(FlightRecorder, CountsOnlyMessagesThatHaveCome) {
+  const auto message = [](CallKind kind, int peer) {
+    CallDescription description = call(kind, 1);
+    description.root = peer;
+    return description;
+  };
+  FlightRecorder recorder(0, 3, 16);
+  auto* group = recorder.add_group("world", {0, 1, 2});
+  const auto any = message(CallKind::kRecv, -1);
+  recorder.failed(recorder.created(group, 0, any));
+  recorder.completed(recorder.created(group, 1, any), /*source=*/2);
+  recorder.completed(recorder.created(group, 2, any), /*source=*/1);
+  recorder.completed(recorder.created(group, 3, any), /*source=*/2);
+  recorder.completed(recorder.created(group, 4, message(CallKind::kRecv, 2)), /*source=*/2);
+  recorder.completed(recorder.created(group, 5, message(CallKind::kSend, 2)), /*source=*/-1);
+  const auto ended = recorder.created(group, 6, any);
+  recorder.completed(ended, /*source=*/1);
+  recorder.completed(ended, /*source=*/1);
+  std::vector<std::string> names;
+  for (const RecordedCall& each : recorder.completed_since(Clock::time_point::min())) {
+    names.push_back(each.message);
+  }
+  EXPECT_THAT(names, ElementsAre("2 to 0 message 0", "1 to 0 message 0", "2 to 0 message 1",
+                                 "2 to 0 message 2", "0 to 2 message 0", "1 to 0 message 1"));
+}
+
 TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
   const testing_support::TemporaryDirectory folder;
   const FlightRecorder recorder(0, 1);
@@ -191,6 +228,9 @@ TEST(FlightRecorder, KeepsTheNewestJobs) {
   for (const char* other : {"notes", "20260102T030405Z", "2026-102T030405Z-7"}) {
     std::filesystem::create_directory(user / other);
   }
+  // The user's own link and file, with names as those of old jobs.
+  std::filesystem::create_directory_symlink(user / "notes", user / "20250102T030405Z-1");
+  std::ofstream(user / "20250102T030405Z-2") << "kept";
   FlightRecorder(0, 1).dump(user / "20260102T030440Z-77");
   for (int second = 10; second < 21; ++second) {
     EXPECT_FALSE(std::filesystem::exists(user / name_of(second))) << second;
@@ -198,7 +238,8 @@ TEST(FlightRecorder, KeepsTheNewestJobs) {
   for (int second = 21; second < 41; ++second) {
     EXPECT_TRUE(std::filesystem::exists(user / name_of(second))) << second;
   }
-  for (const char* other : {"notes", "20260102T030405Z", "2026-102T030405Z-7"}) {
+  for (const char* other : {"notes", "20260102T030405Z", "2026-102T030405Z-7", "20250102T030405Z-1",
+                            "20250102T030405Z-2"}) {
     EXPECT_TRUE(std::filesystem::exists(user / other)) << other;
   }
 }

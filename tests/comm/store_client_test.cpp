@@ -203,6 +203,64 @@ TEST(TextExchange, TakesNoTextsOfAnotherProgram) {
             (std::vector<std::string>{"a", "b"}));
 }
 
+TEST(TextExchange, SaysWhomItWaitsFor) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  TextExchange exchange(store, 0, 3, std::chrono::milliseconds(50), {4, 7, 9});
+  const auto error_in = [&](const std::string& topic) {
+    return testing_support::message_of<TimeoutError>([&] { exchange.exchange(topic, "a"); });
+  };
+  EXPECT_EQ(error_in("first"), "rank 4 waited 0.05 s for ranks 7, 9 of 3 in the first");
+  store->set("second/1", store_bytes("b"));
+  EXPECT_EQ(error_in("second"), "rank 4 waited 0.05 s for rank 9 of 3 in the second");
+  for (const char* key : {"third/1", "third/2"}) store->set(key, store_bytes("b"));
+  EXPECT_EQ(error_in("third"), "rank 4 waited 0.05 s for the last of 3 in the third")
+      << "no rank has put the texts together";
+  for (const char* key : {"fourth/1", "fourth/2"}) store->set(key, store_bytes("b"));
+  store->add("fourth/count", 2);
+  store->set("fourth/read/2", store_bytes(""));
+  EXPECT_EQ(error_in("fourth"), "rank 4 waited 0.05 s for rank 7 of 3 in the fourth")
+      << "rank 0 stays until all have read the texts";
+}
+
+TEST(TextExchange, LeavesNothingInTheStore) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const std::vector<std::string> texts = {"", std::string("a\0b", 3), std::string(100'000, 'x')};
+  const auto errors = testing_support::run_threads(3, [&](int rank) {
+    TextExchange exchange(store, rank, 3, std::chrono::seconds(60));
+    for (const char* topic : {"first", "second", "third"}) {
+      EXPECT_EQ(exchange.exchange(topic, texts[static_cast<std::size_t>(rank)]), texts) << topic;
+    }
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(3));
+  EXPECT_EQ(store->getNumKeys(), 0);
+}
+
+// The check of a call takes the place of the general one.
+TEST(TextExchange, EndsSoonAfterItsCheckFails) {
+  const auto start = Clock::now();
+  TextExchange exchange(c10::make_intrusive<c10d::HashStore>(), 0, 2, std::chrono::minutes(5));
+  exchange.meanwhile([] { throw CommError("rank 1 died"); });
+  EXPECT_EQ(testing_support::message_of<CommError>([&] { exchange.exchange("first", ""); }),
+            "rank 1 died");
+  EXPECT_EQ(testing_support::message_of<CommError>([&] {
+              exchange.exchange("second", "", [] { throw CommError("the group has ended"); });
+            }),
+            "the group has ended");
+  EXPECT_LT(seconds_since(start), 60);
+}
+
+// The other ranks wait in the topic of the refusal, or in one that they have reached meanwhile.
+TEST(TextExchange, TellsOfARefusalInEveryTopic) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = testing_support::run_threads(3, [&](int rank) {
+    TextExchange exchange(store, rank, 3, std::chrono::seconds(60));
+    exchange.meanwhile([] {});  // a rank with a check looks more often
+    if (rank == 2) exchange.refuse("first", "rank 2 has no address");
+    exchange.exchange(rank == 0 ? "first" : "second", "");
+  });
+  EXPECT_THAT(errors, ::testing::Each(std::string("rank 2 has no address")));
+}
+
 // Counts the calls of this process, including LibTorch's, since the last start_counting().
 std::atomic<int> names_looked_up = 0;   // getnameinfo(): name of an address
 std::atomic<int> hosts_looked_up = 0;   // getaddrinfo(): addresses of a name
@@ -365,6 +423,35 @@ TEST(OwnAddress, ThatIsMissingIsToldToAllRanks) {
   for (const OwnAddress& each : found) {
     EXPECT_THAT(each.problem, ::testing::HasSubstr("set MASTER_ADDR to the address at which"));
   }
+}
+
+TEST(OwnAddress, IsTheFirstContactThatThisHostHas) {
+  const std::array<std::string, 3> known = {"", "192.0.2.7", "192.0.2.8"};
+  const std::array<std::string, 3> contacts = {"", "192.0.2.1", "127.0.0.1"};
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = testing_support::run_threads(3, [&](int rank) {
+    const auto place = static_cast<std::size_t>(rank);
+    TextExchange exchange(store, rank, 3, std::chrono::seconds(60));
+    const OwnAddress own = agree_on_address(exchange, known.at(place), contacts.at(place));
+    EXPECT_EQ(own.address, rank == 0 ? "127.0.0.1" : known.at(place));
+    EXPECT_EQ(own.problem, "");
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(3));
+}
+
+// The other rank is on this host, too, and makes the same error.
+TEST(OwnAddress, OnOneHostIsFoundWithoutTheOthers) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  TextExchange exchange(store, 0, 2, std::chrono::seconds(60));
+  const auto find = [&](const std::string& meeting_host) {
+    return find_own_address(exchange, meeting_host, 1, /*several_hosts=*/false,
+                            std::chrono::seconds(60));
+  };
+  EXPECT_EQ(find("127.0.0.1").address, "127.0.0.1");
+  EXPECT_EQ(find("127.0.0.1").problem, "");
+  EXPECT_THAT(testing_support::message_of<CommError>([&] { find("no such host."); }),
+              ::testing::StartsWith("cannot resolve the host 'no such host.'"));
+  EXPECT_EQ(store->getNumKeys(), 0);
 }
 
 TEST(OwnAddress, ThatOneRankCannotFindIsAnErrorOfAllRanks) {

@@ -446,6 +446,61 @@ TEST(StoreServer, AnswersEveryQueryOfAClientThatReadsLate) {
   EXPECT_EQ(received.substr(kTimes * one.size()), end);
 }
 
+// As long as a client leaves an answer in its socket, the queries behind it change nothing.
+TEST(StoreServer, HandlesNothingMoreOfAClientThatDoesNotRead) {
+  constexpr std::size_t kTimes = 48;
+  const std::string value(std::size_t{1} << 20, 'v');
+  ServedStore store;
+  Connection other(store.options());
+  other.set("k", value);
+  ASSERT_TRUE(other.check({"k"}));
+  const Descriptor socket(comm::connect_to_listener("127.0.0.1", store.port, seconds(30)));
+  pollfd polled{socket.get(), POLLIN, 0};
+  const std::string greeting =
+      Message(Query::kValidate).add(kMagic).add(Query::kPing).add(kMagic).bytes();
+  ASSERT_EQ(send(socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL),
+            std::ssize(greeting));
+  ASSERT_EQ(poll(&polled, 1, 30'000), 1) << "the ping is not answered";
+  std::uint32_t magic = 0;
+  ASSERT_EQ(recv(socket.get(), &magic, sizeof(magic), 0), ssize_t{sizeof(magic)});
+  std::string queries;  // few enough that the store receives them together
+  for (std::size_t i = 0; i < kTimes; ++i) queries += Message(Query::kGet).add_text("k").bytes();
+  queries += Message(Query::kAdd).add_text("n").add(std::int64_t{5}).bytes();
+  ASSERT_EQ(send(socket.get(), queries.data(), queries.size(), MSG_NOSIGNAL), std::ssize(queries));
+  ASSERT_EQ(poll(&polled, 1, 30'000), 1) << "the first answer does not come";
+  EXPECT_FALSE(other.check({"n"}));
+  std::size_t left = kTimes * (sizeof(std::uint64_t) + value.size()) + sizeof(std::int64_t);
+  std::vector<char> buffer(std::size_t{1} << 18);
+  while (left > 0) {
+    ASSERT_EQ(poll(&polled, 1, 30'000), 1) << left << " bytes are missing";
+    const ssize_t count = recv(socket.get(), buffer.data(), buffer.size(), 0);
+    ASSERT_GT(count, 0) << left << " bytes are missing";
+    left -= static_cast<std::size_t>(count);
+  }
+  EXPECT_THAT(other.get({"n"}), ElementsAre("5"));
+}
+
+// The key for which the client waited comes when nobody is there to be told.
+TEST(StoreServer, ForgetsTheWaitOfAClientThatLeaves) {
+  ServedStore store;
+  Connection other(store.options());
+  {
+    const std::string queries = Message(Query::kValidate).add(kMagic).bytes() +
+                                Message(Query::kPing).add(kMagic).bytes() +
+                                Message(Query::kWait).add_texts({"k"}).bytes();
+    const Descriptor socket(comm::connect_to_listener("127.0.0.1", store.port, seconds(30)));
+    ASSERT_EQ(send(socket.get(), queries.data(), queries.size(), MSG_NOSIGNAL),
+              std::ssize(queries));
+    pollfd polled{socket.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&polled, 1, 30'000), 1) << "the ping is not answered";
+    EXPECT_FALSE(other.check({"k"}));  // by now the store has handled the wait
+  }
+  EXPECT_FALSE(other.check({"k"}));  // by now the store has noticed that the client left
+  other.set("k", "v");
+  EXPECT_THAT(other.get({"k"}), ElementsAre("v"));
+  EXPECT_TRUE(Connection(store.options()).check({"k"}));
+}
+
 TEST(StoreServer, WarnsOnceOfAnotherSecret) {
   const testing_support::CapturedLog log;
   ServedStore store({.mac = mac_of_key("secret")});

@@ -14,6 +14,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
+#include <torch/version.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>
@@ -177,6 +178,33 @@ TEST_F(OnnxExportTest, HalfKeepsOperationsWithConstantsBeyondItsRangeInFloat32) 
   }
 }
 
+// take_along_dim() reads the batch to expand its indices, before it finds its table to be too large
+// for float16 and is lowered again.
+TEST_F(OnnxExportTest, HalfReadsTheBatchAgainInFloat32) {
+  const torch::Tensor table = torch::full({1, 3, 4}, 1e6);
+  nn::Sequential empty;
+  const OnnxForward forward = [&](const std::vector<torch::Tensor>& x) {
+    const torch::Tensor indices = (x[0].slice(1, 0, 2) > 0).to(torch::kLong).unsqueeze(1);
+    return std::vector<torch::Tensor>{at::take_along_dim(table, indices, 2)};
+  };
+  export_onnx(*empty, forward, {torch::randn({2, 4})}, path, {.half = true});
+  const ReadModel model = read_model(path);
+  EXPECT_THAT(model.unknown_inputs, ::testing::IsEmpty());
+  EXPECT_THAT(model.operators, AllOf(Contains("Shape"), Contains("GatherElements")));
+  EXPECT_EQ(model.sizes.at("output"), "batch,3,2");
+}
+
+// In float16, x * 1e6 is infinite. All of cat() computes in float32 if one member does.
+TEST_F(OnnxExportTest, HalfJoinsLargeValuesInFloat32) {
+  nn::Sequential empty;
+  const OnnxForward forward = [](const std::vector<torch::Tensor>& x) {
+    return std::vector<torch::Tensor>{at::cat({x[0] * 1e6, x[0]}, 1)};
+  };
+  export_onnx(*empty, forward, {torch::randn({2, 4})}, path, {.half = true});
+  // Otherwise a conversion of the result to float32 would be last.
+  EXPECT_EQ(read_model(path).operators.back(), "Concat");
+}
+
 // After an operation whose results float16 holds for any argument, it is enough again.
 TEST_F(OnnxExportTest, HalfReturnsToFloat16BehindASoftmax) {
   constexpr std::int32_t kFloat16 = 10;
@@ -190,8 +218,22 @@ TEST_F(OnnxExportTest, HalfReturnsToFloat16BehindASoftmax) {
 
 TEST_F(OnnxExportTest, WritesTheOpsetThatWasAskedFor) {
   for (const int opset : {17, 18, 19, 20}) {
-    EXPECT_EQ(exported(small_net(), {.opset = opset}).opset, opset);
+    const ReadModel model = exported(small_net(), {.opset = opset});
+    EXPECT_EQ(model.opset, opset);
+    EXPECT_EQ(model.ir_version, opset < 19 ? 8 : 9);
   }
+}
+
+TEST_F(OnnxExportTest, SaysWhereTheModelAndItsNodesComeFrom) {
+  nn::Sequential net = small_net();
+  export_onnx(net, {torch::randn({2, 3, 8, 8})}, path, {.fold_batch_norm = false});
+  const ReadModel model = read_model(path);
+  EXPECT_EQ(model.producer, "lockstep");
+  EXPECT_THAT(model.metadata, ElementsAre(::testing::Pair("libtorch", TORCH_VERSION)));
+  EXPECT_EQ(model.graph_name, net->name());
+  // An operation without parameters counts as part of the module before it.
+  EXPECT_THAT(model.node_names, ElementsAre("0/Conv", "1/BatchNormalization", "1/Relu",
+                                            "1/GlobalAveragePool", "1/Flatten", "6/Gemm"));
 }
 
 TEST_F(OnnxExportTest, TakesNamesOfInputsAndOutputs) {
@@ -199,6 +241,44 @@ TEST_F(OnnxExportTest, TakesNamesOfInputsAndOutputs) {
       exported(small_net(), {.input_names = {"image"}, .output_names = {"scores"}});
   EXPECT_THAT(model.inputs, ElementsAre("image"));
   EXPECT_THAT(model.outputs, ElementsAre("scores"));
+}
+
+// Inputs and outputs come first.
+TEST_F(OnnxExportTest, ParametersGiveWayToNamesOfInputsAndOutputs) {
+  nn::Linear net(4, 4);
+  export_onnx(net, {torch::randn({2, 4})}, path,
+              {.input_names = {"weight"}, .output_names = {"bias"}});
+  const ReadModel model = read_model(path);
+  EXPECT_THAT(initializer_names(model), ElementsAre("bias.1", "weight.1"));
+  EXPECT_THAT(model.unknown_inputs, ::testing::IsEmpty());
+}
+
+// What follows from parameters and constants alone is computed once, by the export.
+TEST_F(OnnxExportTest, ComputesConstantsBeforehand) {
+  using torch::indexing::Slice;
+  using Code = std::function<torch::Tensor(const torch::Tensor& table)>;
+  const std::vector<std::pair<const char*, Code>> cases = {
+      {"numbers", [](const auto& table) { return table.cumsum(1).sum(1, /*keepdim=*/true); }},
+      {"a list of numbers", [](const auto& table) { return table.reshape({3, 2}).t(); }},
+      {"a list of tensors",
+       [](const auto& table) { return at::cat({table.slice(0, 1), table.slice(0, 0, 1)}, 0); }},
+      {"indices",
+       [](const auto& table) { return table.index({Slice(), torch::tensor({2, 0, 1})}); }},
+      {"a list as the result", [](const auto& table) { return table.chunk(2, 0)[1]; }},
+      {"in place", [](const auto& table) { return table.clone().mul_(2).add_(1); }},
+      {"another type and back",
+       [](const auto& table) { return table.to(torch::kInt).to(torch::kFloat); }}};
+  for (const auto& [name, code] : cases) {
+    nn::Sequential net;
+    const torch::Tensor table = net->register_buffer("table", torch::randn({2, 3}) * 5);
+    const OnnxForward forward = [&, code = code](const std::vector<torch::Tensor>& x) {
+      return std::vector<torch::Tensor>{x[0] + code(table)};
+    };
+    export_onnx(*net, forward, {torch::randn({2, 3})}, path, {.dynamic_batch = false});
+    const ReadModel model = read_model(path);
+    EXPECT_THAT(model.operators, ElementsAre("Add")) << name;
+    EXPECT_EQ(model.initializers.size(), 1U) << name;
+  }
 }
 
 TEST_F(OnnxExportTest, TuplesBecomeSeveralOutputs) {
@@ -210,6 +290,119 @@ TEST_F(OnnxExportTest, TuplesBecomeSeveralOutputs) {
   EXPECT_EQ(model.sizes.at("output_1"), "1,batch,4");
   EXPECT_THAT(initializer_names(model),
               AllOf(Contains("weight_ih_l0"), Contains("weight_hh_l0"), Contains("bias_ih_l0")));
+}
+
+// A value has one name, and each output its own.
+TEST_F(OnnxExportTest, OutputsMayBeInputsParametersOrTheSameValue) {
+  nn::Linear net(4, 3);
+  const OnnxForward forward = [&](const std::vector<torch::Tensor>& x) {
+    const torch::Tensor y = x[0].relu();
+    return std::vector<torch::Tensor>{x[0], y, y, net->bias, y.relu()};
+  };
+  const OnnxExport written = export_onnx(*net, forward, {torch::randn({2, 4})}, path);
+  EXPECT_EQ(written.outputs.size(), 5U);
+  const ReadModel model = read_model(path);
+  EXPECT_THAT(model.outputs,
+              ElementsAre("output_0", "output_1", "output_2", "output_3", "output_4"));
+  EXPECT_THAT(model.operators,
+              ::testing::UnorderedElementsAre("Relu", "Relu", "Identity", "Identity", "Identity"));
+  EXPECT_THAT(model.unknown_inputs, ::testing::IsEmpty());
+  EXPECT_EQ(model.sizes.at("output_0"), "batch,4");
+  EXPECT_EQ(model.sizes.at("output_3"), "3");
+}
+
+TEST_F(OnnxExportTest, AnInputWithoutDimensionsHasNoBatch) {
+  nn::Sequential empty;
+  const OnnxForward forward = [](const std::vector<torch::Tensor>& x) {
+    return std::vector<torch::Tensor>{x[0] * x[1], x[1] + 1};
+  };
+  export_onnx(*empty, forward, {torch::randn({2, 3}), torch::tensor(2.0F)}, path);
+  const ReadModel model = read_model(path);
+  EXPECT_EQ(model.sizes.at("input_0"), "batch,3");
+  EXPECT_EQ(model.sizes.at("input_1"), "");
+  EXPECT_EQ(model.sizes.at("output_0"), "batch,3");
+  EXPECT_EQ(model.sizes.at("output_1"), "");
+}
+
+// A size that follows the batch, but is not the batch itself, has a symbol of its own.
+TEST_F(OnnxExportTest, SizesThatFollowTheBatchHaveSymbols) {
+  nn::Sequential empty;
+  const OnnxForward forward = [](const std::vector<torch::Tensor>& x) {
+    return std::vector<torch::Tensor>{at::cat({x[0], x[0], torch::ones({1, 3})}, 0), x[0].flatten(),
+                                      x[0].t()};
+  };
+  export_onnx(*empty, forward, {torch::randn({2, 3})}, path);
+  const ReadModel model = read_model(path);
+  EXPECT_EQ(model.sizes.at("output_0"), "output_0_dimension_0,3");
+  EXPECT_EQ(model.sizes.at("output_1"), "output_1_dimension_0");
+  EXPECT_EQ(model.sizes.at("output_2"), "3,batch");
+}
+
+// onnxruntime's kernel gives the lowest number in place of -infinity, which a relu() hides, but not
+// from others.
+TEST_F(OnnxExportTest, AMaxPoolIsCorrectedUnlessOnlyReluSeesIt) {
+  using Code = std::function<std::vector<torch::Tensor>(const torch::Tensor& x)>;
+  struct Case {
+    const char* name;
+    Code code;
+    bool is_corrected;
+  };
+  const Case cases[] = {
+      {"alone", [](const auto& x) { return std::vector{at::max_pool2d(x, 2)}; }, true},
+      {"before relu", [](const auto& x) { return std::vector{at::max_pool2d(x, 2).relu()}; },
+       false},
+      {"after relu", [](const auto& x) { return std::vector{at::max_pool2d(x.relu(), 2)}; }, false},
+      {"before relu and another",
+       [](const auto& x) {
+         const torch::Tensor y = at::max_pool2d(x, 2);
+         return std::vector{y.relu(), y * 2};
+       },
+       true},
+      {"of doubles",
+       [](const auto& x) { return std::vector{at::max_pool2d(x.to(torch::kDouble), 2)}; }, false}};
+  for (const Case& each : cases) {
+    nn::Sequential empty;
+    const OnnxForward forward = [&](const std::vector<torch::Tensor>& x) {
+      return each.code(x[0]);
+    };
+    export_onnx(*empty, forward, {torch::randn({2, 3, 4, 4})}, path);
+    EXPECT_EQ(::testing::Matches(Contains("Where"))(read_model(path).operators), each.is_corrected)
+        << each.name;
+  }
+}
+
+struct TiedNetImpl : nn::Module {
+  TiedNetImpl() {
+    first = register_parameter("first", torch::randn({4}));
+    register_parameter("second", first);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x * first + parameters().back(); }
+
+  torch::Tensor first;
+};
+TORCH_MODULE(TiedNet);
+
+TEST_F(OnnxExportTest, TiedParametersAreStoredOnce) {
+  TiedNet net;
+  export_onnx(net, {torch::randn({2, 4})}, path);
+  const ReadModel model = read_model(path);
+  EXPECT_THAT(initializer_names(model), ElementsAre("first"));
+  EXPECT_THAT(model.unknown_inputs, ::testing::IsEmpty());
+}
+
+TEST_F(OnnxExportTest, SaysHowLargeTheModelIs) {
+  nn::Linear net(64, 64);
+  const std::vector<torch::Tensor> inputs = {torch::randn({2, 64})};
+  for (const std::int64_t most : {std::int64_t{4096}, std::int64_t{1'000'000}}) {
+    const OnnxExport written = export_onnx(net, inputs, path, {.most_bytes_in_one_file = most});
+    EXPECT_EQ(written.nodes, 1);
+    std::int64_t bytes = 0;
+    for (const std::string& name : folder.names()) {
+      bytes += static_cast<std::int64_t>(std::filesystem::file_size(folder / name));
+    }
+    EXPECT_EQ(written.bytes, bytes) << most;
+    EXPECT_EQ(written.external_data.empty(), most > 4096);
+  }
 }
 
 TEST_F(OnnxExportTest, TheFusedNetOfMnistIsTracedWithoutItsKernels) {
@@ -300,6 +493,11 @@ TEST_F(OnnxExportTest, LargeParametersGoToAFileOfTheirOwn) {
   const torch::Tensor weight = net->weight.detach().contiguous();
   EXPECT_EQ(data, std::string(static_cast<const char*>(weight.const_data_ptr()), weight.nbytes()));
   EXPECT_THAT(folder.names(), ElementsAre("net.onnx", name));
+  const OnnxExport half = export_onnx(net, {torch::randn({2, 64})}, path,
+                                      {.half = true, .most_bytes_in_one_file = 4096});
+  const torch::Tensor halved = weight.to(torch::kHalf);
+  EXPECT_EQ(read_text(half.external_data),
+            std::string(static_cast<const char*>(halved.const_data_ptr()), halved.nbytes()));
 }
 
 struct ListNetImpl : nn::Module {
@@ -353,6 +551,7 @@ TEST_F(OnnxExportTest, KeepsTheOldFileWhenItFails) {
   EXPECT_THROW(export_onnx(*net, forward, {torch::randn({2, 4})}, path), ConfigError);
   EXPECT_EQ(read_text(path), "old");
   EXPECT_THAT(folder.names(), ElementsAre("net.onnx"));
+  EXPECT_TRUE(net->is_training()) << "as before";
 }
 
 TEST_F(OnnxExportTest, ChecksItsOptions) {
@@ -373,6 +572,19 @@ TEST_F(OnnxExportTest, ChecksItsOptions) {
   EXPECT_THAT(message({inputs[0], inputs[0]}, {}), HasSubstr("does not take 2 tensors"));
   EXPECT_THAT(message(inputs, {.batch_dimensions = {0, 1}}), HasSubstr("each of the 1 inputs"));
   EXPECT_THAT(message(inputs, {.batch_dimensions = {2}}), HasSubstr("dimension 2"));
+  EXPECT_THAT(message(inputs, {.batch_dimensions = {-2}}), HasSubstr("dimension -2"));
+  EXPECT_THAT(message({torch::Tensor()}, {}), HasSubstr("input 0 is undefined"));
+  EXPECT_THAT(message({torch::randn({0, 4})}, {}),
+              HasSubstr("dimension 0 of input 0 is 0, expected at least one sample; "));
+  EXPECT_THAT(message({inputs[0], torch::randn({3, 4})}, {}),
+              HasSubstr("dimension 0 of input 1 is 3, but the batch of the inputs before is 2; "));
+  EXPECT_THAT(message({torch::tensor(1.0F)}, {.batch_dimensions = {0}}),
+              HasSubstr("input 0 has 0 dimensions"));
+  EXPECT_THAT(message(inputs, {.most_bytes_in_one_file = 0}), HasSubstr("most_bytes_in_one_file"));
+  EXPECT_THAT(message(inputs, {.input_names = {""}}), HasSubstr("the name of an input or output is "
+                                                                "empty"));
+  EXPECT_THAT(message(inputs, {.output_names = {"a", "b"}}),
+              HasSubstr("output_names must name all 1 outputs, got 2"));
   EXPECT_THAT(message(inputs, {.input_names = {"a", "b"}}), HasSubstr("input_names"));
   EXPECT_THAT(message(inputs, {.input_names = {"a"}, .output_names = {"a"}}), HasSubstr("'a'"));
 }

@@ -16,9 +16,15 @@
 namespace lockstep::testing_support {
 
 struct ReadModel {
+  std::int64_t ir_version = 0;
   std::int64_t opset = 0;
-  std::vector<std::string> operators{};                ///< operators of the nodes, in order
+  std::string producer{};
+  std::map<std::string, std::string> metadata{};
+  std::string graph_name{};
+  std::vector<std::string> operators{};  ///< operators of the nodes, in order
+  std::vector<std::string> node_names{};
   std::map<std::string, std::int32_t> initializers{};  ///< names and element types
+  std::map<std::string, std::string> values{};         ///< their bytes in the model's own file
   std::map<std::string, std::string> locations{};      ///< external data files by initializer
   std::vector<std::string> inputs{};
   std::vector<std::string> outputs{};
@@ -59,12 +65,15 @@ inline void read_value(protozero::pbf_reader value, std::vector<std::string>& na
 inline void read_initializer(protozero::pbf_reader tensor, ReadModel& model) {
   std::string name;
   std::int32_t type = 0;
+  std::string values;
   std::string location;
   while (tensor.next()) {
     if (tensor.tag() == 2) {
       type = tensor.get_int32();
     } else if (tensor.tag() == 8) {
       name = tensor.get_string();
+    } else if (tensor.tag() == 9) {
+      values = tensor.get_bytes();
     } else if (tensor.tag() == 13) {
       protozero::pbf_reader pair = tensor.get_message();
       pair.next(1);
@@ -76,6 +85,7 @@ inline void read_initializer(protozero::pbf_reader tensor, ReadModel& model) {
     }
   }
   model.initializers[name] = type;
+  model.values[name] = values;
   if (!location.empty()) model.locations[name] = location;
 }
 
@@ -90,12 +100,16 @@ inline void read_graph(protozero::pbf_reader graph, ReadModel& model) {
           used.insert(node.get_string());
         } else if (node.tag() == 2) {
           made.insert(node.get_string());
+        } else if (node.tag() == 3) {
+          model.node_names.push_back(node.get_string());
         } else if (node.tag() == 4) {
           model.operators.push_back(node.get_string());
         } else {
           node.skip();
         }
       }
+    } else if (graph.tag() == 2) {
+      model.graph_name = graph.get_string();
     } else if (graph.tag() == 5) {
       read_initializer(graph.get_message(), model);
     } else if (graph.tag() == 11) {
@@ -117,11 +131,21 @@ inline ReadModel read_model(const std::filesystem::path& path) {
   ReadModel model;
   protozero::pbf_reader reader(content);
   while (reader.next()) {
-    if (reader.tag() == 7) {
+    if (reader.tag() == 1) {
+      model.ir_version = reader.get_int64();
+    } else if (reader.tag() == 2) {
+      model.producer = reader.get_string();
+    } else if (reader.tag() == 7) {
       read_graph(reader.get_message(), model);
     } else if (reader.tag() == 8) {
       protozero::pbf_reader opset = reader.get_message();
       while (opset.next(2)) model.opset = opset.get_int64();
+    } else if (reader.tag() == 14) {
+      protozero::pbf_reader pair = reader.get_message();
+      pair.next(1);
+      const std::string key = pair.get_string();
+      pair.next(2);
+      model.metadata[key] = pair.get_string();
     } else {
       reader.skip();
     }

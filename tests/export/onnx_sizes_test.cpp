@@ -1,5 +1,7 @@
 // The exported model is right for every batch that it accepts: forward() must take the same way for
 // all of them, however it learns the size.
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -116,6 +118,48 @@ TEST_F(OnnxSizes, TheErrorNamesTheBatchAndThePlace) {
                                        "(parameter 0.weight): it calls aten::relu where "
                                        "aten::sigmoid was recorded"),
                              HasSubstr("torch::where()")));
+  EXPECT_THAT(refusal(
+                  [](const Tensor& x) {
+                    const Tensor y = x.relu();
+                    return x.size(0) < 100 ? y.sigmoid() : y;
+                  },
+                  2),
+              HasSubstr("with a batch of 100, forward() ends after 0 (parameter 0.weight), before "
+                        "aten::sigmoid"));
+  EXPECT_THAT(refusal([](const Tensor& x) { return x.mul(x.size(0) > 99 ? 2 : 3); }, 2),
+              HasSubstr("with a batch of 100, forward() gives aten::mul another argument 1 after 0 "
+                        "(parameter 0.weight), 2 where the trace has 3"));
+  EXPECT_THAT(
+      refusal([](const Tensor& x) { return x.narrow(0, 0, std::min<std::int64_t>(x.size(0), 16)); },
+              2, {.follow_batch = true}),
+      HasSubstr("with a batch of 17, forward() gives aten::narrow another argument 3 after 0 "
+                "(parameter 0.weight), 16 where the trace has 17"));
+}
+
+// Without a dynamic batch, only the example's sizes are rehearsed, with tensors without memory.
+TEST_F(OnnxSizes, TheErrorNamesTheExamplesSizes) {
+  const OnnxExportOptions fixed = {.dynamic_batch = false};
+  EXPECT_THAT(
+      refusal([](const Tensor& x) { return x.has_storage() ? x.sigmoid() : x.relu(); }, 2, fixed),
+      HasSubstr("with the example's sizes, forward() goes another way after 0 (parameter "
+                "0.weight): it calls aten::relu where aten::sigmoid was recorded"));
+  EXPECT_THAT(refusal(
+                  [](const Tensor& x) {
+                    TORCH_CHECK(x.has_storage(), "is not a real tensor");
+                    return x.relu();
+                  },
+                  2, fixed),
+              AllOf(HasSubstr("forward() fails with the example's sizes after 0"),
+                    HasSubstr("is not a real tensor")));
+}
+
+// Only the last of the recorded batches shows that the size follows no line.
+TEST_F(OnnxSizes, ASizeThatBendsWithinTheRecordedBatches) {
+  EXPECT_THAT(refusal([](const Tensor& x) { return x.slice(0, 0, 2); }, 2),
+              HasSubstr("dimension 0 of the result of aten::slice after 0 (parameter 0.weight) is "
+                        "2 for batch 2, 2 for batch 3, 2 for batch 5, 1 for batch 1, which "));
+  EXPECT_THAT(refusal([](const Tensor& x) { return x.slice(0, 0, 4); }, 2),
+              HasSubstr("is 2 for batch 2, 3 for batch 3, 4 for batch 5, 1 for batch 1, which "));
 }
 
 // Each of these sizes alone is tried, even if all others take the same way. One is always recorded.
@@ -234,6 +278,17 @@ TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
       [](const Tensor& x) {
         const Tensor part = x.unsqueeze(2).repeat({1, 1, 3}).slice(2, 0, 2);
         return part.stride(0) == 9 && part.stride(1) == 3 ? part.relu() : x.sigmoid();
+      },
+      // Expanded tensors have to be copied, also as stand-ins.
+      [](const Tensor& x) { return x.unsqueeze(2).expand({-1, 3, 2}).contiguous() + 1; },
+      [](const Tensor& x) { return x.unsqueeze(1).expand({-1, 2, 3}).contiguous() + 1; },
+      // NaN equals itself: as a number, in a tensor made in forward(), and in the output.
+      [](const Tensor& x) { return x.masked_fill(x > 0, std::nan("")); },
+      [](const Tensor& x) { return x + torch::tensor({std::nanf(""), 2.0F, 3.0F}); },
+      // The members of a list that does not depend on the input.
+      [](const Tensor& x) {
+        const std::vector<Tensor> rows = torch::ones({2, 3}).cumsum(0).unbind(0);
+        return x * rows[1] + rows[0];
       },
   };
   for (std::size_t i = 0; i < codes.size(); ++i) {

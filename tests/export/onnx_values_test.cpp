@@ -1,5 +1,7 @@
 // Values that forward() reads on the host are found, whatever the type of the input and however it
 // is filled, and random operations that are off do not end the search.
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +13,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <lockstep/export/onnx_export.h>
+#include <lockstep/export/trace/compare_recordings.h>
 #include <lockstep/export/trace/probes.h>
 #include <tests/export/onnx_reader.h>
 
@@ -169,6 +172,13 @@ TEST_F(OnnxValues, ReadByComparisonsBesideAttention) {
         const bool is_same = at::equal(x, y);
         const Tensor z = x * 2;
         return is_same ? attend(x, z, z) : attend(z, y, x);
+      },
+      // The module's own comparisons follow each other: y and z are not such a pair.
+      [&](const Tensor& x, const Tensor& y) {
+        const Tensor z = x * 2;
+        const bool is_same = at::equal(x, y) || at::equal(z, x);
+        const Tensor projected = at::linear(x, attention->in_proj_weight);
+        return is_same ? projected.relu() : projected.sigmoid();
       }};
   for (std::size_t i = 0; i < comparing.size(); ++i) {
     EXPECT_THAT(message(comparing[i]), HasSubstr("reads a value out of a tensor")) << i;
@@ -250,6 +260,44 @@ TEST(OnnxProbes, KeepWholeNumbersNearTheExample) {
           << "proposal " << p << " is " << proposals[p][0];
     }
   }
+}
+
+// Each sample is taken in turn; inputs without a batch stay.
+TEST(OnnxProbes, RepeatTheSamplesOfTheExample) {
+  const Tensor rows = torch::arange(6).view({2, 3});
+  const std::vector<Tensor> inputs = {rows, rows.t(), rows, torch::tensor(4)};
+  const auto more = onnx::with_batch(inputs, {0, 1, -1, -1}, 5);
+  const Tensor expected = torch::tensor({{0, 1, 2}, {3, 4, 5}, {0, 1, 2}, {3, 4, 5}, {0, 1, 2}});
+  ASSERT_EQ(more.size(), 4U);
+  EXPECT_TRUE(more[0].equal(expected)) << more[0];
+  EXPECT_TRUE(more[1].equal(expected.t())) << more[1];
+  EXPECT_TRUE(more[2].equal(rows)) << more[2];
+  EXPECT_TRUE(more[3].equal(torch::tensor(4))) << more[3];
+  EXPECT_TRUE(onnx::with_batch({rows}, {0}, 1)[0].equal(rows.slice(0, 0, 1)));
+}
+
+TEST(OnnxComparison, TellsTensorsApart) {
+  const Tensor nan = torch::tensor({std::nanf(""), 1.0F});
+  const Tensor whole = torch::tensor({1, 2});
+  const Tensor complex = at::complex(nan.nan_to_num(), nan.nan_to_num());
+  const std::pair<Tensor, Tensor> alike[] = {{nan, nan.clone()},
+                                             {whole, whole.clone()},
+                                             {complex, complex.clone()},
+                                             {Tensor(), Tensor()},
+                                             {nan.view({1, 2}).t(), nan.view({2, 1})},
+                                             {torch::empty({0, 2}), torch::empty({0, 2})}};
+  for (const auto& [a, b] : alike) EXPECT_TRUE(onnx::same_tensor(a, b)) << a << b;
+  const std::pair<Tensor, Tensor> unlike[] = {{nan, Tensor()},
+                                              {Tensor(), nan},
+                                              {nan, nan.to(torch::kDouble)},
+                                              {nan, nan.flip(0)},
+                                              {nan, nan.view({1, 2})},
+                                              {whole, whole.to(torch::kInt)},
+                                              {whole, whole + 1},
+                                              {complex, complex.conj()},
+                                              {torch::empty({0, 2}), torch::empty({0, 3})},
+                                              {torch::zeros({1}), torch::full({1}, 1e-30)}};
+  for (const auto& [a, b] : unlike) EXPECT_FALSE(onnx::same_tensor(a, b)) << a << b;
 }
 
 TEST(OnnxProbes, ChangeTruthsAndNumbers) {

@@ -445,6 +445,40 @@ TEST(Launcher, ReturnsTheExitCodeOfAnotherProgram) {
   }
 }
 
+// The report passes through the process between the launcher and the ranks.
+TEST(Launcher, KeepsTheWholeTextOfARankThatDidNotBecomeAnotherProgram) {
+  const std::string rest(100'000, 'x');
+  const LaunchResult result = launch_ranks({.nproc_per_node = 2, .ranks_exec = true}, [&] {
+    if (my_rank() == 1) throw DataError("first\n" + rest);
+    hang();
+  });
+  EXPECT_EQ(result.message, "rank 1: first");
+  EXPECT_EQ(result.details, ("first\n" + rest).substr(0, 32 * 1024));
+  EXPECT_EQ(result.failed_rank, 1);
+  EXPECT_EQ(result.interrupted_by, 0);
+}
+
+// A rank that was asked to end by a signal may have been asked because its peer failed.
+TEST(Launcher, ReportsTheCauseNotTheSignalThatFollowed) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    SCOPED_TRACE(number);
+    Channel connection;
+    const LaunchResult result = launch_ranks({.nproc_per_node = 2}, [&] {
+      if (my_rank() == 0) {
+        connection.write_line(std::to_string(getpid()));
+        signal(number, SIG_DFL);
+        raise(number);
+      }
+      wait_until_ended(std::stoi(connection.read_line()));
+      throw DataError("broken");
+    });
+    EXPECT_EQ(result.message, "rank 1: broken");
+    EXPECT_EQ(result.failed_rank, 1);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.interrupted_by, 0);
+  }
+}
+
 TEST(Launcher, RefusesAHostOutsideOfTheJob) {
   const LaunchOptions cases[] = {
       {.master_port = 29511, .nnodes = 2, .node_rank = 2},

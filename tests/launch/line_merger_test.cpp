@@ -65,6 +65,18 @@ TEST(LineMerger, PassesOnWhatHasNoEnd) {
   EXPECT_EQ(merger.flush(0), "z");
 }
 
+// A line that is passed on in pieces has one label, unless another writer's line comes between.
+TEST(LineMerger, LabelsALongLineAgainAfterAnotherLine) {
+  LineMerger merger({"0:", "1:"});
+  const std::string piece(LineMerger::kLongestLine + 1, 'x');
+  EXPECT_EQ(merger.add(0, piece), "0:" + piece);
+  EXPECT_EQ(merger.add(0, piece), piece);
+  EXPECT_EQ(merger.add(1, "b\n"), "\n1:b\n");
+  EXPECT_EQ(merger.add(0, "c\nd\n"), "0:c\n0:d\n");
+  EXPECT_EQ(merger.add(1, piece), "1:" + piece);
+  EXPECT_EQ(merger.add(1, "e\n"), "e\n");
+}
+
 // The text may arrive in pieces of any size.
 TEST(LineMerger, ChangesNoByteOfASingleWriter) {
   std::string text(100000, '\0');

@@ -246,6 +246,20 @@ TEST(MnistNet, WithoutDropoutIsTheSameInTrainingAndEvaluation) {
   EXPECT_TRUE(training.equal(net->forward(images)));
 }
 
+// Sums of many exponentials would be imprecise in 16 bits.
+TEST(MnistNet, GivesFloat32InAnyPrecision) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(6);
+  MnistNet net(MnistNetOptions{.dropout = false});
+  const auto images = torch::randn({4, 1, 28, 28});
+  const auto exact = net->forward(images);
+  net->to(torch::kBFloat16);
+  const auto rounded = net->forward(images.to(torch::kBFloat16));
+  EXPECT_EQ(rounded.scalar_type(), torch::kFloat32);
+  EXPECT_TRUE(rounded.allclose(exact, 0, 0.1)) << (rounded - exact).abs().max();
+  EXPECT_TRUE(rounded.exp().sum(1).allclose(torch::ones({4}), 1e-5, 1e-5));
+}
+
 TEST(MnistNet, IsCloned) {
   MnistNet net(MnistNetOptions{.dropout = false});
   const auto copy = std::dynamic_pointer_cast<MnistNetImpl>(net->clone());

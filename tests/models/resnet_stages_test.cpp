@@ -88,10 +88,33 @@ TEST(ResNetStages, AreCutWhereTheTutorialCutsThem) {
   EXPECT_EQ(resnet_stages(net, resnet_cuts(net, 16)).size(), 16U);
 }
 
+// The names of all blocks are cuts that divide the net into as many stages, and the last block of a
+// layer has the layer's name.
+TEST(ResNetStages, AreCutBehindEachBlock) {
+  const ResNet net = small_net(ResNetBlock::kBasic, ResNetStem::kCifar);
+  const Cuts blocks = resnet_blocks(net);
+  EXPECT_THAT(blocks, ElementsAre("layer1", "layer2.0", "layer2", "layer3.0", "layer3.1", "layer3",
+                                  "layer4"));
+  EXPECT_EQ(resnet_cuts(net, 7), Cuts(blocks.begin(), blocks.end() - 1));
+  EXPECT_THAT(resnet_cuts(net, 3), ElementsAre("layer2.0", "layer3.0"));
+  for (const auto& [cut, first] : {std::pair{"layer2.1", "layer2"}, {"layer3.2", "layer3"}}) {
+    const auto names = [&net](const char* where) {
+      Cuts found;
+      for (const ResNetStage& stage : resnet_stages(net, {where})) {
+        for (const auto& item : stage->named_parameters()) found.push_back(item.key());
+        found.emplace_back("the end of a stage");
+      }
+      return found;
+    };
+    EXPECT_EQ(names(cut), names(first));
+  }
+}
+
 TEST(ResNetStages, RefuseCutsThatCannotBe) {
   const ResNet net = small_net(ResNetBlock::kBasic, ResNetStem::kCifar);
   for (const char* cut : {"layer0", "layer5", "layer", "conv1", "fc", "", "layer2.2", "layer2.x",
-                          "layer2.", "layer2.-1", "layer2.1.conv1"}) {
+                          "layer2.", "layer2.-1", "layer2.1.conv1", "layer+2", "layer 2", "layer2 ",
+                          "layer-1", "layer2.99999999999999999999", "xlayer2"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { resnet_stages(net, {cut}); }),
                 HasSubstr("the net has no '" + std::string(cut) + "'"));
   }

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include <lockstep/formats/png.h>
 #include <lockstep/recipes/tensor_picture.h>
@@ -98,6 +99,40 @@ TEST(AutoencoderTask, ShowsLargeImagesReduced) {
   EXPECT_EQ(byte(0), 0);
   EXPECT_EQ(byte(256 + kGap + 100), 0);
   EXPECT_EQ(byte(256 + kGap + 160), 255);
+}
+
+// The shorter side of a long image keeps a pixel.
+TEST(AutoencoderTask, ShowsLongImagesAsLines) {
+  const torch::NoGradGuard no_grad;
+  recipes::AutoencoderTask task(Autoencoder(), kUnit);
+  constexpr std::int64_t kGap = recipes::AutoencoderTask::kPictureGap;
+  const RunPicture wide =
+      task.picture(
+              {.images = torch::ones({1, 3, 20, 6000}), .labels = torch::zeros({1}), .size = 1})
+          .value();
+  EXPECT_EQ(wide.width, 256);
+  EXPECT_EQ(wide.height, 2 + kGap);
+  EXPECT_EQ(wide.rgb.at(0), 255);
+  const RunPicture high =
+      task.picture(
+              {.images = torch::zeros({1, 3, 6000, 20}), .labels = torch::zeros({1}), .size = 1})
+          .value();
+  EXPECT_EQ(high.width, 1);
+  EXPECT_EQ(high.height, 2 * 256 + kGap);
+  EXPECT_EQ(high.rgb.at(0), 0);
+}
+
+TEST(TensorPicture, ShowsAnyNumbers) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const torch::Tensor grey = torch::tensor({kInfinity, -kInfinity, std::nanf(""), 0.25F, 2.0F});
+  // Transposed, in another precision, and with a gradient.
+  const torch::Tensor image =
+      grey.view({1, 5, 1}).transpose(1, 2).to(torch::kDouble).set_requires_grad(true);
+  const report::Picture picture = recipes::picture_of(image, {.mean = {0}, .std = {1}});
+  EXPECT_EQ(picture.width, 5);
+  EXPECT_EQ(picture.height, 1);
+  EXPECT_THAT(picture.rgb,
+              ::testing::ElementsAre(255, 255, 255, 0, 0, 0, 0, 0, 0, 64, 64, 64, 255, 255, 255));
 }
 
 TEST(TensorPicture, UndoesNormalize) {

@@ -217,6 +217,34 @@ TEST_F(FolderSplit, ByFoldersIsTheFolders) {
               HasSubstr("photos: test has the class 'class0', which train lacks"));
 }
 
+// A resumed run must validate on the same images as before: those of a folder with the same name,
+// too.
+TEST_F(FolderSplit, ByFoldersIsIdentifiedByTheirNamesAndImages) {
+  write_colours(directory_, "photos/train", 6, 2);
+  write_colours(directory_, "photos/val", 4, 2, /*first=*/10);
+  const std::string before = load("classify").fingerprint;
+  EXPECT_EQ(load("classify", {.seed = 7, .cache_bytes = 0}).fingerprint, before);
+  std::filesystem::rename(directory_ / "photos/val", directory_ / "photos/test");
+  const std::string renamed = load("classify").fingerprint;
+  EXPECT_NE(renamed, before);
+  std::filesystem::rename(directory_ / "photos/test", directory_ / "photos/val");
+  EXPECT_EQ(load("classify").fingerprint, before);
+  write_colours(directory_, "photos/val", 1, 2, /*first=*/14);
+  const std::string more = load("classify").fingerprint;
+  EXPECT_NE(more, before);
+  std::filesystem::remove(directory_ / "photos/val/class0/014.png");
+  write_colours(directory_, "photos/train", 1, 2, /*first=*/6);
+  EXPECT_NE(load("classify").fingerprint, before);
+}
+
+TEST_F(FolderSplit, NeedsNobodyToTell) {
+  write_colours(directory_, "photos", 20, 2);
+  const recipes::RecipeData data =
+      recipes::find_recipe("classify")
+          .load_data({.directory = (directory_ / "photos").string(), .cache_bytes = 2'000'000});
+  EXPECT_EQ(data.train.size(), 16);
+}
+
 TEST_F(FolderSplit, SaysWhichFolderItLeavesOut) {
   write_colours(directory_, "photos/train", 6, 2);
   write_colours(directory_, "photos/val", 2, 2, /*first=*/10);
@@ -246,6 +274,9 @@ TEST_F(FolderSplit, SaysThatTheCachesNeedMoreThanThereIs) {
   EXPECT_THAT(messages_, Contains(AllOf(HasSubstr("the cache may grow to 100"),
                                         HasSubstr("in each of the host's processes"),
                                         HasSubstr("give a smaller --cache"))));
+  messages_.clear();
+  load("classify", {.cache_bytes = 10'000 * kHundredGigabytes});
+  EXPECT_THAT(messages_, Contains(HasSubstr("the cache may grow to 1000 TB, but the host has ")));
   messages_.clear();
   load("autoencoder", {.cache_bytes = kHundredGigabytes});
   EXPECT_THAT(messages_, Not(Contains(HasSubstr("give a smaller")))) << "20 images are 1.5 MB";
@@ -299,6 +330,11 @@ TEST_F(FolderSplit, SaysInOneLineWhatIsWrong) {
   EXPECT_THAT(message_of<DataError>([&] { load("classify"); }),
               HasSubstr("has one class, 'class0'; a classifier needs at least two"));
   EXPECT_EQ(load("autoencoder").train.size(), 4) << "which needs no classes";
+  std::filesystem::remove_all(directory_ / "photos");
+  write_colours(directory_, "photos", 1, 1);
+  EXPECT_EQ(message_of<ConfigError>([&] { load("autoencoder"); }),
+            "autoencoder: a validation fraction of 0.2 of 1 image is 0 images; each part needs at "
+            "least 1 image");
 }
 
 TEST(RecipeChoices, MakeTheRecipe) {
@@ -340,8 +376,14 @@ TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
   EXPECT_THAT(refusal("classify", {.model = "resnet19"}),
               HasSubstr("the model must be one of resnet18, resnet34, resnet50, got 'resnet19'"));
   EXPECT_THAT(refusal("classify", {.image_size = 63}), HasSubstr("must be from 64 to 4096"));
-  EXPECT_THAT(message_of<ConfigError>([] { recipes::choices_from({{"image_size", "12x"}}); }),
-              HasSubstr("must be a whole number, got '12x'"));
+  for (const std::string text : {"12x", "", " 12", "99999999999999999999", "1e2"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { recipes::choices_from({{"image_size", text}}); }),
+                HasSubstr("must be a whole number, got '" + text + "'"));
+  }
+  const recipes::RecipeChoices none = recipes::choices_from({{"other", "1"}});
+  EXPECT_FALSE(none.model || none.image_size);
+  EXPECT_THAT(refusal("mnist", {.model = "resnet18", .image_size = 64}),
+              HasSubstr("recipe mnist has one model, which it trains; got 'resnet18'"));
 }
 
 }  // namespace

@@ -315,7 +315,7 @@ Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) cons
   for (const auto& output : outputs) {
     prepared.call.output_splits.push_back(static_cast<std::int64_t>(units_of(output)));
   }
-  describe_splits("all_to_all", prepared.call);
+  describe_splits("all_to_all", inputs[0], prepared.call);
   prepared.call.input = read_list(inputs, prepared);
   prepared.call.output = write_list(outputs, prepared);
   return prepared;
@@ -342,7 +342,7 @@ Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input,
     call.input_splits.clear();
     call.output_splits.clear();
   } else {
-    describe_splits(kCall, call);
+    describe_splits(kCall, input, call);
   }
   call.input = read(input, prepared);
   call.output = write(output, prepared);

@@ -109,7 +109,7 @@ class Prepare {
   void check_apart_but_own(const char* call, const Argument& written, const Argument& read) const;
   bool is_own_piece(const Tensor& whole, const Tensor& piece) const;
   void check_peer(const char* call, int peer, int tag) const;
-  void describe_splits(const char* call, Collective& collective) const;
+  void describe_splits(const char* call, const Tensor& like, Collective& collective) const;
   std::int64_t check_splits(const char* call, const char* name, const Tensor& tensor,
                             const Splits& splits, Splits& elements) const;
 

@@ -385,11 +385,12 @@ void Prepare::check_peer(const char* call, int peer, int tag) const {
 }
 
 // Only the two ranks of a pair know how much they exchange; all ranks see that there are splits.
-void Prepare::describe_splits(const char* call, Collective& collective) const {
+void Prepare::describe_splits(const char* call, const Tensor& like, Collective& collective) const {
   const auto own = static_cast<std::size_t>(options_.rank);
   if (collective.input_splits[own] != collective.output_splits[own]) {
-    fail(call, "gives itself ", collective.input_splits[own], " elements and expects ",
-         collective.output_splits[own]);
+    const std::int64_t units = units_per_element(like.scalar_type());
+    fail(call, "gives itself ", collective.input_splits[own] / units, " elements and expects ",
+         collective.output_splits[own] / units);
   }
   collective.description.root = CallDescription::kWithSplits;
 }

@@ -103,6 +103,7 @@ class Translator {
     std::vector<std::string> all = names;
     all.insert(all.end(), output_names_.begin(), output_names_.end());
     for (const std::string& name : all) {
+      if (name.empty()) throw ConfigError("export_onnx: the name of an input or output is empty");
       if (builder_.unique_name(name) != name) {
         throw ConfigError(str("export_onnx: two inputs or outputs have the name '", name, "'"));
       }

@@ -131,6 +131,17 @@ void require_same_rank(const Value& value, std::size_t rank, std::int64_t batch,
                         "squeeze(1), or export with dynamic_batch = false"));
 }
 
+// "2 for batch 2, 3 for batch 3"
+std::string sizes_in_words(std::int64_t batch, std::int64_t size,
+                           const std::vector<BatchProbe>& probes,
+                           const std::vector<std::int64_t>& sizes) {
+  std::vector<std::string> texts = {str(size, " for batch ", batch)};
+  for (std::size_t k = 0; k < probes.size(); ++k) {
+    texts.push_back(str(sizes[k], " for batch ", probes[k].batch));
+  }
+  return join(texts);
+}
+
 std::optional<std::vector<std::int64_t>> sizes_in(const c10::TensorTypePtr& type) {
   if (type == nullptr) return std::nullopt;
   const auto sizes = type->sizes().concrete_sizes();
@@ -298,11 +309,10 @@ std::unordered_map<const Value*, Extents> traced_sizes(const Recording& first,
       const auto line = line_through(batch, (*sizes)[d], probes, seen);
       if (!line) {
         throw ConfigError(str("export_onnx: dimension ", d, " of the result of ",
-                              location_in_words(*values[i], locations), " is ", (*sizes)[d],
-                              " for batch ", batch, " and ", seen[0], " for batch ",
-                              probes[0].batch,
-                              ", which is not a multiple of the batch; export with dynamic_batch = "
-                              "false"));
+                              location_in_words(*values[i], locations), " is ",
+                              sizes_in_words(batch, (*sizes)[d], probes, seen),
+                              ", which does not follow the batch by a factor and an addend; export "
+                              "with dynamic_batch = false"));
       }
       extents[d] = *line;
     }

@@ -390,16 +390,21 @@ TEST(DeviceGroupsOnOneDevice, WarnInOneLine) {
 }
 
 TEST(SharedDevices, AreNamedByTheirRanks) {
-  std::vector<PeerInfo> peers;
-  for (const char* gpu : {"a", "b", "a", "c", "b", ""}) {
-    PeerInfo peer;
-    peer.gpu = gpu;
-    peer.world_rank = static_cast<int>(peers.size());
-    peers.push_back(peer);
-  }
-  EXPECT_EQ(shared_devices(peers), "ranks 0, 2 share a GPU; ranks 1, 4 share another");
-  peers.resize(2);
-  EXPECT_EQ(shared_devices(peers), "");
+  const auto text_of = [](const std::vector<const char*>& gpus) {
+    std::vector<PeerInfo> peers;
+    for (const char* gpu : gpus) {
+      PeerInfo peer;
+      peer.gpu = gpu;
+      peer.world_rank = static_cast<int>(peers.size());
+      peers.push_back(peer);
+    }
+    return shared_devices(peers);
+  };
+  EXPECT_EQ(text_of({"a", "b", "a", "c", "b", ""}),
+            "ranks 0, 2 share a GPU; ranks 1, 4 share another");
+  EXPECT_EQ(text_of({"a", "b"}), "");
+  EXPECT_EQ(text_of({"a", "b", "", "b", "b"}), "ranks 1, 3, 4 share a GPU");
+  EXPECT_EQ(text_of({"", ""}), "");
 }
 
 TEST(CurrentDevice, IsTheGroupsFromTheStart) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -15,11 +16,16 @@
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include <lockstep/comm/group/choose_backend.h>
+#include <lockstep/comm/group/connect.h>
 #include <lockstep/comm/group/peer_info.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
+#include <tests/support/ranks.h>
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
@@ -238,6 +244,115 @@ TEST(FlightDirectory, IsTheCallersOrTheEnvironmentsOrTheUsers) {
 TEST(PeerInfos, NameTheJobByRankZero) {
   EXPECT_EQ(job_name({{.joined_at = 86399, .process = 4711}, {.joined_at = 7, .process = 12}}),
             "19700101T235959Z-4711");
+}
+
+// The errors of the ranks that exchange these PeerInfos. `check` gets what each rank learns.
+std::vector<std::string> exchange_infos(
+    const std::vector<PeerInfo>& given,
+    const std::function<void(const std::vector<PeerInfo>&)>& check = {}) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const int size = static_cast<int>(given.size());
+  return testing_support::run_threads(size, [&](int rank) {
+    TextExchange exchange(store, rank, size, std::chrono::seconds(60));
+    const auto peers = exchange_peer_infos(exchange, given[static_cast<std::size_t>(rank)]);
+    if (check) check(peers);
+  });
+}
+
+TEST(PeerInfos, ArriveAsTheyWereGiven) {
+  const std::vector<PeerInfo> given = {{.backend = "gloo",
+                                        .device = "cuda",
+                                        .gpu = "",
+                                        .host = "boot 17 4026531836",
+                                        .world_rank = 41,
+                                        .label = "store/41.1",
+                                        .joined_at = 1'700'000'000,
+                                        .process = 4711},
+                                       {.backend = "gloo",
+                                        .device = "cuda",
+                                        .gpu = "the second GPU",
+                                        .host = "",
+                                        .world_rank = 7,
+                                        .label = "store/7.2",
+                                        .joined_at = 5'000'000'000,
+                                        .process = 12}};
+  const auto errors = exchange_infos(given, [&](const std::vector<PeerInfo>& got) {
+    ASSERT_EQ(got.size(), given.size());
+    for (std::size_t rank = 0; rank < got.size(); ++rank) {
+      EXPECT_EQ(got[rank].backend, given[rank].backend);
+      EXPECT_EQ(got[rank].device, given[rank].device);
+      EXPECT_EQ(got[rank].gpu, given[rank].gpu);
+      EXPECT_EQ(got[rank].host, given[rank].host);
+      EXPECT_EQ(got[rank].world_rank, given[rank].world_rank);
+      EXPECT_EQ(got[rank].label, given[rank].label);
+      EXPECT_EQ(got[rank].joined_at, given[rank].joined_at);
+      EXPECT_EQ(got[rank].process, given[rank].process);
+    }
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+}
+
+TEST(PeerInfos, OfRanksThatWantDifferentThingsAreRefused) {
+  const PeerInfo first{.backend = "auto", .device = "cpu", .world_rank = 4, .label = "x"};
+  PeerInfo other_device = first, other_backend = first;
+  other_device.world_rank = other_backend.world_rank = 7;
+  other_device.device = "cuda";
+  other_backend.backend = "gloo";
+  for (const PeerInfo& other : {other_device, other_backend}) {
+    EXPECT_THAT(exchange_infos({first, other}),
+                ::testing::Each(lockstep::str("ranks want different things: rank 4 backend auto on "
+                                              "cpu, rank 7 backend ",
+                                              other.backend, " on ", other.device)));
+  }
+}
+
+TEST(PeerInfos, NameTheHostAsTheUserDoes) {
+  testing_support::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_HOST_ID", std::nullopt);
+  const PeerInfo plain = own_peer_info({.backend = "gloo"}, 3, "label");
+  EXPECT_EQ(plain.backend, "gloo");
+  EXPECT_EQ(plain.device, "cpu");
+  EXPECT_EQ(plain.gpu, "");
+  EXPECT_EQ(plain.world_rank, 3);
+  EXPECT_EQ(plain.label, "label");
+  EXPECT_EQ(plain.process, getpid());
+  EXPECT_NE(plain.host, "");
+  EXPECT_EQ(own_peer_info({}, 0, "").host, plain.host) << "another rank of this host";
+  environment.set("LOCKSTEP_HOST_ID", "of the environment");
+  EXPECT_EQ(own_peer_info({}, 0, "").host, "of the environment");
+  EXPECT_EQ(own_peer_info({.host_id = "of the options"}, 0, "").host, "of the options");
+}
+
+// What rank `rank` logs where two ranks compute on one GPU.
+std::vector<std::string> lines_of_sharing(const std::string& backend, int rank) {
+  const PeerInfo first{.backend = backend, .device = "cuda", .gpu = "a"};
+  PeerInfo second = first;
+  second.world_rank = 1;
+  const testing_support::CapturedLog log;
+  tell_of_shared_devices({first, second}, rank);
+  return log.lines();
+}
+
+TEST(PeerInfos, WarnOfAGpuThatIsShared) {
+  testing_support::ScopedEnvironment environment;
+  environment.set("NCCL_HOSTID", std::nullopt);
+  environment.set("NCCL_MULTI_RANK_GPU_ENABLE", std::nullopt);
+  EXPECT_THAT(lines_of_sharing("nccl", 0),
+              ElementsAre(EndsWith("warning: ranks 0, 1 share a GPU, which NCCL refuses without "
+                                   "the settings of `lockstep run --share-gpu`; choose backend "
+                                   "auto or shm")));
+  EXPECT_THAT(lines_of_sharing("nccl", 1), IsEmpty()) << "rank 0 says it for all";
+  EXPECT_THAT(lines_of_sharing("auto", 0),
+              ElementsAre(HasSubstr("warning: ranks 0, 1 share a GPU, and their tensors are "
+                                    "reduced in host memory")));
+  environment.set("NCCL_HOSTID", "lockstep-rank-0");
+  EXPECT_THAT(lines_of_sharing("nccl", 0), IsEmpty()) << "the user has asked for it";
+  const bool tells = log_enabled(LogLevel::kInfo);
+  set_log_level(LogLevel::kInfo);
+  EXPECT_THAT(lines_of_sharing("nccl", 0),
+              ElementsAre(EndsWith("info: ranks 0, 1 share a GPU over NCCL: this is for "
+                                   "correctness, not for speed")));
+  if (!tells) set_log_level(LogLevel::kWarning);
 }
 
 TEST(PeerInfos, SayWhoSharesAHost) {

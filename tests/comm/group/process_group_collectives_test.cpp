@@ -403,6 +403,10 @@ TEST_P(Collectives, SeeTheirPeersAllocatedMemory) {
 TEST(PeerViews, AreOfAllocatedMemoryAndHoldIt) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     EXPECT_TRUE(group.peer_views(torch::ones({4})).empty()) << "of anywhere";
+    EXPECT_TRUE(group.peer_views(torch::Tensor()).empty()) << "of no tensor";
+    EXPECT_TRUE(group.peer_views(torch::eye(3).to_sparse()).empty()) << "of no dense tensor";
+    EXPECT_TRUE(group.peer_views(group.allocate({4}, torch::kInt32).narrow(0, 2, 0)).empty())
+        << "of no element";
     Tensors views = group.peer_views(group.allocate({1000}, torch::kInt32).fill_(group.rank() + 5));
     ASSERT_EQ(views.size(), 2);
     const auto other = views[1 - group.rank()];

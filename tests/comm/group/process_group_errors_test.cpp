@@ -150,6 +150,18 @@ const std::vector<WrongCall> kWrongCalls = {
      "rank 1: all_to_all: outputs[1] is int8 on cpu, expected float32 on cpu like inputs[0]"},
     {"OwnPieceInAllToAll", [](auto& g) { g.all_to_all({ones(1), ones(2)}, {ones(2), ones(1)}); },
      "rank 1: all_to_all: gives itself 1 elements and expects 2"},
+    {"OwnPieceOfComplexNumbers",
+     [](auto& g) {
+       const auto numbers = [](std::int64_t count) { return ones(count, torch::kComplexFloat); };
+       g.all_to_all({numbers(1), numbers(2)}, {numbers(2), numbers(1)});
+     },
+     "rank 1: all_to_all: gives itself 1 elements and expects 2"},
+    {"OwnRowOfComplexNumbers",
+     [](auto& g) {
+       const auto rows = torch::ones({3, 2}, torch::kComplexDouble);
+       g.all_to_all_single(torch::ones_like(rows), rows, {1, 2}, {2, 1});
+     },
+     "rank 1: all_to_all_single: gives itself 2 elements and expects 4"},
     {"RowsOfTheOutput", [](auto& g) { g.all_to_all_single(ones(3), ones(4)); },
      "rank 1: all_to_all_single: output has 3 rows, expected a multiple of the 2 ranks"},
     {"MoreThanTheInput", [](auto& g) { g.all_to_all_single(ones(4), ones(2)); },
@@ -165,6 +177,10 @@ const std::vector<WrongCall> kWrongCalls = {
     {"EmptyGroup", [](auto& g) { g.new_group({}); }, "rank 1: new_group: ranks is empty"},
     {"GroupWithTwins", [](auto& g) { g.new_group({0, 0}); },
      "rank 1: new_group: ranks must be different and from 0 to 1, got 0, 0"},
+    {"GroupWithAStranger", [](auto& g) { g.new_group({0, 2}); },
+     "rank 1: new_group: ranks must be different and from 0 to 1, got 0, 2"},
+    {"GroupWithNobody", [](auto& g) { g.new_group({-1}); },
+     "rank 1: new_group: ranks must be different and from 0 to 1, got -1"},
 };
 
 TEST(ProcessGroupErrors, AWrongCallIsRefusedAndTheGroupGoesOn) {
@@ -216,6 +232,13 @@ struct Mismatch {
   std::vector<const char*> expected;  // in the errors of both ranks
 };
 
+// Both ranks give 32 bytes.
+void gather_two_types(ProcessGroup& group) {
+  const bool first = group.rank() == 0;
+  const auto type = first ? torch::kComplexFloat : torch::kComplexDouble;
+  group.all_gather_into_tensor(ones(first ? 8 : 4, type), ones(first ? 4 : 2, type));
+}
+
 class Mismatches : public ::testing::TestWithParam<std::tuple<std::string, Mismatch>> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, Mismatches,
@@ -260,6 +283,7 @@ INSTANTIATE_TEST_SUITE_P(
                        g.all_reduce(tensor);
                      },
                      {"3x3x3x3x3]", "3x3x3x3x3 channels_last]"}},
+            Mismatch{"Complex types of equal sizes", gather_two_types, {", 4x8]", ", 2x16]"}},
             Mismatch{"Operation",
                      [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
                      {"barrier", "all_reduce[float32, 4]"}},

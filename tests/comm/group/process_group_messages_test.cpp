@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <lockstep/core/error.h>
 #include <tests/comm/tensors.h>
 #include <tests/support/groups.h>
@@ -54,6 +56,27 @@ TEST_P(Messages, AreToldApartByTheirTags) {
     for (int i = 0; i < 6; ++i) {
       const int tag = group.rank() == 0 ? i : 5 - i;
       require_equal(tensors[static_cast<std::size_t>(i)], torch::full({50}, tag), "tag");
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// Gloo leaves 16 bits to them; shared memory takes every int that is not negative.
+TEST_P(Messages, HaveTagsUpToTheLargest) {
+  const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
+    const int largest = GetParam() == "shm" ? std::numeric_limits<int>::max() : 65535;
+    const bool sends = group.rank() == 0;
+    std::vector<WorkPtr> works;
+    Tensors tensors;
+    for (const int tag : {0, 1, largest - 1, largest}) {
+      tensors.push_back(sends ? torch::full({3}, tag) : torch::zeros({3}, torch::kInt64));
+      works.push_back(sends ? group.isend(tensors.back(), 1, tag)
+                            : group.irecv(tensors.back(), 0, tag));
+    }
+    for (const auto& work : works) work->wait();
+    std::size_t i = 0;
+    for (const int tag : {0, 1, largest - 1, largest}) {
+      require_equal(tensors[i++], torch::full({3}, tag), "tag");
     }
   });
   EXPECT_EQ(errors, no_errors(2));

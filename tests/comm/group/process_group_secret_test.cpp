@@ -15,6 +15,7 @@
 #include <lockstep/comm/rendezvous/rendezvous.h>
 #include <lockstep/comm/rendezvous/sealing.h>
 #include <lockstep/comm/rendezvous/secret_store.h>
+#include <lockstep/comm/waiting/store_waits.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
@@ -301,6 +302,48 @@ TEST(Secret, IsMissedInTheStoreOfALauncher) {
   EXPECT_THROW(rendezvous(environment, std::chrono::milliseconds(100)), TimeoutError);
   EXPECT_THAT(log.lines(),
               ::testing::Contains(AllOf(HasSubstr("warning: "), HasSubstr("could join this job"))));
+  const std::size_t lines = log.lines().size();
+  environment.rank = environment.local_rank = 1;
+  environment.restart_count = 1;
+  EXPECT_THROW(rendezvous(environment, std::chrono::milliseconds(100)), TimeoutError);
+  EXPECT_EQ(log.lines().size(), lines) << "rank 0 says it for all";
+}
+
+// With a secret, the exchange after the roll call is another one, over a sealed store.
+TEST(RollCall, KeepsNamesAndChecksWithAndWithoutASecret) {
+  for (const char* secret : {"", kSecret}) {
+    testing_support::ScopedEnvironment environment;
+    environment.set("LOCKSTEP_SECRET",
+                    *secret == '\0' ? std::nullopt : std::optional<std::string>(secret));
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    const auto errors = run_threads(2, [&](int rank) {
+      auto exchange = call_the_roll(store, rank, 2, std::chrono::seconds(10), 7 - rank, [] {});
+      EXPECT_EQ(exchange.world_ranks(), (std::vector<int>{7, 6}));
+      EXPECT_TRUE(exchange.meanwhile());
+      EXPECT_EQ(exchange.exchange("texts", lockstep::str(rank)),
+                (std::vector<std::string>{"0", "1"}));
+      if (rank == 1) return;
+      EXPECT_EQ(testing_support::message_of<TimeoutError>(
+                    [&] { exchange.exchange("more", "", {}, std::chrono::milliseconds(50)); }),
+                "rank 7 waited 0.05 s for rank 6 of 2 in the more");
+    });
+    EXPECT_EQ(errors, no_errors(2)) << secret;
+  }
+}
+
+TEST(RollCall, RefusesARankThatContradictsTheOthers) {
+  const auto refusal = [](const c10::intrusive_ptr<c10d::HashStore>& store) {
+    return testing_support::message_of<CommError>(
+        [&] { call_the_roll(store, 1, 3, std::chrono::seconds(10), 5); });
+  };
+  const auto other_size = c10::make_intrusive<c10d::HashStore>();
+  other_size->set("world_size", store_bytes("2"));
+  EXPECT_EQ(refusal(other_size),
+            "rank 5 was started with a world of 3 ranks, the others with 2 (WORLD_SIZE)");
+  const auto twin = c10::make_intrusive<c10d::HashStore>();
+  twin->add("rank/1", 1);
+  EXPECT_EQ(refusal(twin), "rank 5 is there twice: two processes have the same RANK");
+  EXPECT_TRUE(twin->check({"refused"})) << "the others hear of it";
 }
 
 TEST(RollCall, NamesTheRanksOfTheWorld) {

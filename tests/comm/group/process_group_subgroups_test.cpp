@@ -229,6 +229,25 @@ TEST(JoinStore, TellsAllRanksThatOneCannotConnectOverGloo) {
   EXPECT_LT(seconds_since(start), 30) << "ranks 0 and 2 waited until their deadline";
 }
 
+TEST(JoinStore, RefusesWhatItCannotJoin) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  const auto refusal = [&](int rank, int size, const ProcessGroupOptions& options) {
+    return message_of<ConfigError>([&] { join_store(store, rank, size, options); });
+  };
+  EXPECT_EQ(refusal(-1, 2, {}), "join_store: rank must be from 0 to 1, got -1");
+  EXPECT_EQ(refusal(0, 0, {}), "join_store: size must be at least 1, got 0");
+  EXPECT_EQ(refusal(0, 2, {.timeout = std::chrono::milliseconds(0)}),
+            "init_process_group: timeout (ms) must be greater than 0, got 0");
+  EXPECT_EQ(refusal(0, 2, {.device = torch::Device(torch::kCUDA)}),
+            "init_process_group: device must name a GPU, as in cuda:0");
+  const auto errors = run_threads(2, [&](int rank) {
+    join_store(store, rank, 2,
+               {.timeout = std::chrono::seconds(30), .host_id = lockstep::str("host ", rank)});
+  });
+  EXPECT_THAT(errors, Each(std::string("join_store: ranks on several hosts need a TCPStore, which "
+                                       "tells the way between them")));
+}
+
 // A launcher's store survives a restart of all ranks.
 TEST(JoinStore, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
   auto store = c10::make_intrusive<c10d::HashStore>();

@@ -149,6 +149,24 @@ const std::vector<OverlapCase> kOverlaps = {
        g.all_reduce_coalesced({tensor.narrow(1, 0, 2), tensor.t(), torch::ones({2})});
      },
      "all_reduce_coalesced: tensors[1] shares memory with tensors[0]"},
+    {"a tensor behind one that lies inside the first",
+     [](auto& g) {
+       const auto matrix = torch::zeros({4, 4});
+       g.all_reduce_coalesced(
+           {matrix.select(1, 0), matrix[0].narrow(0, 1, 2), matrix[2].narrow(0, 0, 2)});
+     },
+     "all_reduce_coalesced: tensors[2] shares memory with tensors[0]"},
+    {"elements that meet halfway",
+     [](auto& g) {
+       const auto memory = torch::zeros({64}, torch::kUInt8);
+       const std::vector<std::int64_t> sizes = {4}, strides = {2};
+       const auto every_other = [&](std::int64_t first_byte) {
+         return torch::from_blob(memory.mutable_data_ptr<std::uint8_t>() + first_byte, sizes,
+                                 strides, torch::kFloat32);
+       };
+       g.all_reduce_coalesced({every_other(0), every_other(6)});
+     },
+     "all_reduce_coalesced: tensors[1] shares memory with tensors[0]"},
     {"one tensor as two types",
      [](auto& g) {
        const auto tensor = torch::ones({4});
@@ -344,6 +362,12 @@ TEST_P(CallTensors, MayLieInTheirOwnPlaceAndBetweenEachOther) {
     auto sum = torch::zeros({4});
     group.reduce_scatter(sum, Tensors(size, mine));
     require_equal(sum, reduced_values({4}, type, size, ReduceOp::kSum), "one input for all ranks");
+    // An element that is read repeatedly, between those that are written.
+    const auto pairs = torch::ones({4, 2});
+    const auto repeated = pairs.select(1, 1).narrow(0, 1, 1).expand({4});
+    group.reduce_scatter(pairs.select(1, 0), Tensors(size, repeated));
+    require_equal(pairs.select(1, 0), torch::full({4}, static_cast<float>(size)), "sums");
+    require_equal(pairs.select(1, 1), torch::ones({4}), "beside them");
     // Strides that are not nested, but meet nowhere.
     const auto sparse = torch::ones({10}).as_strided({2, 3}, {3, 2});
     group.all_reduce(sparse);
@@ -437,6 +461,10 @@ const std::vector<VersionCase> kVersionCases = {
     {"broadcast_coalesced",
      [](auto& g, auto& t) { return g.async_broadcast_coalesced({t, torch::ones({2})}, 0); },
      elsewhere},
+    {"consecutive tensors of all_reduce_coalesced",
+     [](auto& g, auto& t) { return g.async_all_reduce_coalesced(unbound(t)); }, always},
+    {"consecutive tensors of broadcast_coalesced",
+     [](auto& g, auto& t) { return g.async_broadcast_coalesced(unbound(t), 0); }, elsewhere},
     {"a message",
      [](auto& g, auto& t) {
        if (g.rank() == 0) return g.isend(t, 1);

@@ -35,6 +35,7 @@ void add_activation_cases(CaseList& cases) {
   cases.add("softshrink", [](const Tensor& x) { return at::softshrink(x, 0.4); });
   cases.add("threshold", [](const Tensor& x) { return at::threshold(x, 0.2, -3); });
   cases.add_net("prelu", nn::PReLU(nn::PReLUOptions().num_parameters(3)), floats({3, 4, 4}));
+  cases.add("prelu", [](const Tensor& x) { return at::prelu(x, torch::full({}, 0.3)); });
   cases.add("logit", [](const Tensor& x) { return x.logit(0.1); }, {between(0, 1, {3, 4})});
   cases.add("glu", [](const Tensor& x) { return at::glu(x, 1); }, {floats({4, 3})});
   cases.add("softmax", [](const Tensor& x) { return x.softmax(1); });

@@ -24,6 +24,9 @@ void add_matrix_cases(CaseList& cases) {
   cases.add_net("matmul", nn::Linear(nn::LinearOptions(4, 5).bias(false)), floats({4}));
   cases.add("matmul", [](const Tensor& x, const Tensor& y) { return x.matmul(y); },
             {floats({3, 4}), floats({4, 5})});
+  // A vector on either side, whose dimension is not in the result.
+  cases.add("matmul", [](const Tensor& x) { return x.matmul(torch::arange(4, torch::kFloat)); });
+  cases.add("matmul", [](const Tensor& x) { return torch::arange(3, torch::kFloat).matmul(x); });
   cases.add("linear", [](const Tensor& x) {
     return at::linear(x, torch::arange(20, torch::kFloat).view({5, 4}) / 10);
   });

@@ -45,6 +45,8 @@ void add_padding_cases(CaseList& cases) {
     cases.add("pad", [mode](const Tensor& x) { return at::pad(x, {-2, 3, 1, -1}, mode); }, image);
     cases.add("pad", [mode](const Tensor& x) { return at::pad(x, {-5, 2}, mode); }, line);
   }
+  // The border repeats elements that are cut away at the other end.
+  cases.add("pad", [](const Tensor& x) { return at::pad(x, {-6, 2}, "reflect"); }, line);
   // C++'s own padding.
   const auto pad = [&cases, &image](auto mode, std::vector<std::int64_t> amounts, double value) {
     const auto options = F::PadFuncOptions(std::move(amounts)).mode(mode).value(value);

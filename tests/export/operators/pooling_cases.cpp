@@ -81,6 +81,23 @@ void add_pooling_cases(CaseList& cases) {
             {floats({2, 8, 10})});
   cases.add("max_pool1d", [hidden](const Tensor& x) { return at::max_pool1d(hidden(x), 2); },
             {floats({2, 10})});
+  cases.add("max_pool2d",
+            [hidden](const Tensor& x) {
+              const Tensor pooled = at::max_pool2d(hidden(x), 3, 2, 1);
+              return std::vector<Tensor>{pooled.relu(), pooled};
+            },
+            {floats({2, 8, 10})});
+  // Without a batch dimension.
+  const std::vector<MakeInput> image = {floats({3, 8, 7})};
+  cases.add(
+      "max_pool2d", [](const Tensor& x) { return at::max_pool2d(x[0], 3, 2, 1, 1, true); }, image);
+  cases.add("avg_pool2d", [](const Tensor& x) { return at::avg_pool2d(x[0], 3, 2, 1); }, image);
+  cases.add(
+      "adaptive_avg_pool2d", [](const Tensor& x) { return at::adaptive_avg_pool2d(x[0], {4, 3}); },
+      image);
+  cases.add(
+      "adaptive_max_pool2d",
+      [values](const Tensor& x) { return values(at::adaptive_max_pool2d(x[0], {1, 1})); }, image);
   for (const std::int64_t size : {1, 3, 4}) {  // over all, of equal size, of different sizes
     cases.add("adaptive_max_pool1d",
               [=](const Tensor& x) { return values(at::adaptive_max_pool1d(hidden(x - 1), size)); },

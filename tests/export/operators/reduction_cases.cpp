@@ -55,6 +55,13 @@ void add_reduction_cases(CaseList& cases) {
   cases.add("argsort", [](const Tensor& x) { return x.argsort(std::int64_t{1}, false); });
   cases.add("adaptive_max_pool1d",
             [first](const Tensor& x) { return first(at::adaptive_max_pool1d(x, 1)); });
+  cases.add("var_mean",
+            [](const Tensor& x) { return at::var_mean(x, torch::IntArrayRef{1, 2}, false, true); });
+  cases.add("logsumexp",
+            [](const Tensor& x) { return x.logsumexp(torch::IntArrayRef{-1, 1}, true); });
+  cases.add("all", [](const Tensor& x) { return x.all(); }, {truths({2, 4})});
+  cases.add("all", [](const Tensor& x) { return x.all(-1, true); }, {truths({2, 4})});
+  cases.add("cumsum", [](const Tensor& x) { return x.cumsum(-1, torch::kDouble); });
   cases.add("argmax", [](const Tensor& x) { return x.argmax(std::nullopt, true); });
   cases.add("argmin", [](const Tensor& x) { return x.argmin(std::nullopt, true); });
   for (const double p : {-kInfinity, -1.0, 0.0, 0.5, 4.0}) {

@@ -78,6 +78,24 @@ void add_shape_cases(CaseList& cases) {
   });
   cases.add("cat", [](const Tensor& x) { return at::cat({x.slice(1, 0, 0), x}, 1); });
   cases.add("stack", [](const Tensor& x) { return at::stack({x, x + 1}, -1); });
+  // Without a dimension all elements are repeated, which may be a multiple of the batch and some.
+  cases.add("repeat_interleave", [](const Tensor& x) { return x.repeat_interleave(2); });
+  cases.add("repeat_interleave", [](const Tensor& x) {
+    return at::cat({x.flatten(), torch::arange(5, torch::kFloat)}).repeat_interleave(3);
+  });
+  cases.add("repeat_interleave", [](const Tensor& x) { return x.repeat_interleave(3, -1); });
+  // Tensors without dimensions.
+  cases.add("flatten", [](const Tensor& x) { return x.amax().flatten(); });
+  cases.add("repeat", [](const Tensor& x) { return x.amax().repeat({2, 3}); });
+  cases.add("expand", [](const Tensor& x) { return x.amax().expand({2, 3}); });
+  cases.add("transpose", [](const Tensor& x) { return x.amax().transpose(0, 0); });
+  // Dimensions and ends that count from behind, and more than a turn.
+  cases.add("slice", [](const Tensor& x) { return x.slice(2, -5, -1, 2); }, image);
+  cases.add("slice", [](const Tensor& x) { return x.slice(0, 0, -1); }, image);
+  cases.add("chunk", [](const Tensor& x) { return x.chunk(3, -2); }, image);
+  cases.add("chunk", [](const Tensor& x) { return x.chunk(1, 1); }, image);
+  cases.add("unbind", [](const Tensor& x) { return x.unbind(-1); });
+  cases.add("roll", [](const Tensor& x) { return x.roll({5, -7}, {1, -1}); });
 }
 
 }  // namespace lockstep::testing_support
