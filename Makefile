@@ -10,6 +10,13 @@ RANKS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
 # with three for a sixth, and with four for a twentieth.
 RUN_TESTS = tools/run_tests.py
 TEST_JOBS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 4)))
+# Bootstraps take turns, because test-all starts some in the background. The lock is closed in what they start, so that
+# a daemon of an installed package cannot keep it.
+BOOTSTRAP = flock --close tools/bootstrap.sh tools/bootstrap.sh
+# Runs in the time that the processors would otherwise be idle. This is a variable because make would execute a line of
+# a recipe that contains MAKE even with -n.
+CUDA_IN_IDLE_TIME = $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19) \
+                    $(MAKE) --no-print-directory cuda
 # Unoptimised, in few translation units, and with the GPU tests only, because the check asks just whether everything
 # compiles and links. clang++ precompiles LibTorch's headers in a third of g++'s time, and shows that our sources compile
 # with both compilers.
@@ -23,7 +30,7 @@ UNITY_FILES ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all test-exhaustive build bench table format clean bootstrap layers sanitizers \
-        cuda dali package gpu gpu-kit
+        cuda cuda-packages packages-ahead dali package gpu gpu-kit
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -41,22 +48,34 @@ train: build/$(PRESET)/build.ninja  ## train MNIST on two processes
 # `make test test-all` runs the tests once: test-all's single run contains those of test. Everything is then built
 # first, because two builds must not run in one folder at the same time.
 ifneq ($(filter test-all,$(MAKECMDGOALS)),)
-test: build layers
+test: packages-ahead build layers
 else
 test: build/$(PRESET)/build.ninja layers  ## build the program and its tests, and run them
 	cmake --build build/$(PRESET) -j $(JOBS) --target test_programs
 	$(RUN_TESTS) build/$(PRESET) -j $(TEST_JOBS) --label-exclude '^all$$'
 endif
 
-test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision, DALI and the installed package
-	tools/bootstrap.sh clang
-	tools/bootstrap.sh oracles
-	-tools/bootstrap.sh slurm
-	-tools/bootstrap.sh chromium
+# No test needs the CUDA build, which therefore runs in the time that the tests leave the processors idle. Its output is
+# shown only if it fails.
+test-all: test sanitizers cuda-packages  ## also sanitizers, the CUDA build, torchvision, DALI and the installed package
+	$(BOOTSTRAP) clang
+	$(BOOTSTRAP) oracles
+	-$(BOOTSTRAP) slurm
+	-$(BOOTSTRAP) chromium
 	@mkdir -p build/all
 	@printf 'subdirs("%s")\n' $(CURDIR)/build/$(PRESET) $(CURDIR)/build/asan $(CURDIR)/build/tsan \
 	  >build/all/CTestTestfile.cmake
-	$(RUN_TESTS) build/all -j $(TEST_JOBS)
+	$(CUDA_IN_IDLE_TIME) >build/cuda.log 2>&1 & cuda=$$!; \
+	trap 'kill $$cuda; exit 1' HUP INT TERM; \
+	$(RUN_TESTS) build/all -j $(TEST_JOBS); tests=$$?; \
+	wait $$cuda || { cat build/cuda.log; echo "the CUDA build failed: see above"; exit 1; }; \
+	exit $$tests
+
+# Downloads and unpacks, beside the first compilation, the wheels that the tests need later. A failure is in the log,
+# and is reported when test-all installs the same wheels in the foreground, which takes no time if they are installed.
+packages-ahead: bootstrap
+	@for what in $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,cuda) oracles; do $(BOOTSTRAP) $$what; done \
+	  </dev/null >.deps/ahead.log 2>&1 &
 
 # ctest's time limits for these tests suit the smaller selection that runs without LOCKSTEP_EXHAUSTIVE.
 EXHAUSTIVE_TEST = LOCKSTEP_EXHAUSTIVE=1 build/$(PRESET)/tests_$(1) --suite=$(2) --limit=7200
@@ -66,7 +85,7 @@ test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and sche
 	cmake --build build/$(PRESET) -j $(JOBS) --target tests_train tests_train_resnets export_models
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
-	tools/bootstrap.sh oracles
+	$(BOOTSTRAP) oracles
 	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models types
 	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models large || [ $$? -eq 77 ]
 
@@ -74,11 +93,11 @@ build: build/$(PRESET)/build.ninja  ## build the program, the tests and the benc
 	cmake --build build/$(PRESET) -j $(JOBS)
 
 bench: build  ## compare one epoch of MNIST with PyTorch's script
-	tools/bootstrap.sh cuda
+	$(BOOTSTRAP) cuda
 	$(PYTHON) benchmarks/mnist_epoch.py --program $(PROGRAM) --peer-python .deps/cuda/bin/python $(ARGS)
 
 table: build  ## time epochs by strategy and ranks, with PyTorch's programs in turn (LOCKSTEP_DATA)
-	tools/bootstrap.sh peers
+	$(BOOTSTRAP) peers
 	$(PYTHON) benchmarks/tables.py --program $(PROGRAM) --peer-python .deps/peers/bin/python $(ARGS)
 
 package: build/$(PRESET)/build.ninja  ## pack the program, the library and its headers as a .tar.gz and a .deb
@@ -94,7 +113,7 @@ clean:  ## remove what was built (keeps .deps/, which holds LibTorch)
 # DALI is installed before the build is configured, which finds it through .deps/cmake-args.
 TESTS_WITH_DALI = $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,$(filter test-all,$(MAKECMDGOALS)))
 bootstrap:
-	@tools/bootstrap.sh $(if $(filter dali,$(MAKECMDGOALS))$(TESTS_WITH_DALI),dali)
+	@$(BOOTSTRAP) $(if $(filter dali,$(MAKECMDGOALS))$(TESTS_WITH_DALI),dali)
 
 dali: build  ## install NVIDIA DALI, for --loader dali, and build with it
 
@@ -113,28 +132,35 @@ layers: bootstrap
 	@python3 tools/check_namespaces.py
 	@python3 tools/check_format.py
 
+# Both trees at the same time, so that a processor that one tree has no work for compiles the other.
 sanitizers: bootstrap
 	@mkdir -p build
-	for preset in asan tsan; do \
+	trees=; \
+	for preset in asan tsan; do { \
 	  unity=-DLOCKSTEP_UNITY_FILES=$(UNITY_FILES); \
 	  if [ -e build/$$preset/CMakeCache.txt ]; then unity=; fi; \
 	  cmake $$unity --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
-	  cmake --build build/$$preset -j $(JOBS) || exit 1; \
-	done
+	  cmake --build build/$$preset -j $(JOBS); \
+	} & trees="$$trees $$!"; done; \
+	status=0; for tree in $$trees; do wait $$tree || status=1; done; exit $$status
 
 # Proves that everything compiles and links against the CUDA build of LibTorch, and runs the tests of that build that need
 # no GPU. This downloads some gigabytes of wheels. If they are unavailable, skip this step explicitly, with
 # LOCKSTEP_SKIP_CUDA=1.
-cuda: bootstrap
-ifeq ($(LOCKSTEP_SKIP_CUDA),1)
-	@echo "skipped: LOCKSTEP_SKIP_CUDA is set, so NCCL is not compiled and torchvision is not compared"
-else
-	tools/bootstrap.sh clang
-	tools/bootstrap.sh cuda
+cuda: cuda-packages
+ifneq ($(LOCKSTEP_SKIP_CUDA),1)
 	cmake --preset cuda --fresh $(CUDA_CHECK) \
 	  -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH)
 	cmake --build build/cuda -j $(JOBS)
 	build/cuda/tests_gpu_libraries
+endif
+
+cuda-packages: bootstrap
+ifeq ($(LOCKSTEP_SKIP_CUDA),1)
+	@echo "skipped: LOCKSTEP_SKIP_CUDA is set, so NCCL is not compiled and torchvision is not compared"
+else
+	$(BOOTSTRAP) clang
+	$(BOOTSTRAP) cuda
 endif
 
 # Runs everything that needs a GPU, in at most ten minutes; without a GPU it says what it left out. The machine with the
@@ -145,7 +171,7 @@ gpu:  ## run the GPU tests and benchmarks from build/gpu-kit, and write gpu-repo
 	python3 tools/gpu/run.py --kit build/gpu-kit --output gpu-report $(ARGS)
 
 gpu-kit: bootstrap  ## build the folder that `make gpu` runs, also for other machines
-	tools/bootstrap.sh cuda
+	$(BOOTSTRAP) cuda
 	cmake --preset gpu --fresh -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH) \
 	  $$(grep DALI .deps/cmake-args)
 	cmake --build build/gpu -j $(JOBS)

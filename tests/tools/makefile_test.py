@@ -16,7 +16,11 @@ mkdir -p .deps
     ".deps/venv/bin/python": """echo python "$@" >>calls
 case "$*" in *" ${PYTHON_CALL:-large}") exit ${PYTHON_STATUS:-0} ;; esac
 """,
+    "tools/run_tests.py": """echo run_tests "$@" >>calls
+exit ${TESTS_STATUS:-0}
+""",
     "bin/cmake": """echo cmake "$@" >>calls
+case "$*" in *"--build build/${BROKEN:-none} "*) echo "$BROKEN is broken"; exit 1 ;; esac
 case "$*" in *--preset*) mkdir -p build/release build/debug; touch build/release/build.ninja build/debug/build.ninja ;; esac
 case "$*" in *"--build build/cuda "*)
   mkdir -p build/cuda
@@ -30,11 +34,12 @@ for preset in release debug; do
 done
 """,
 }
+CHECKS = ("layers", "definitions", "exports", "namespaces", "format")
 
 
 class MakefileTest(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # packages-ahead may still write
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         shutil.copy(MAKEFILE, self.root)
@@ -45,12 +50,13 @@ class MakefileTest(unittest.TestCase):
             path.chmod(0o755)
 
     def make(self, *words, **variables):
-        """Returns the exit status and the recorded calls."""
+        """Returns the exit status and the recorded calls. self.output is what make printed."""
         (self.root / "calls").write_text("")
         kept = {name: value for name, value in os.environ.items()
                 if not name.startswith(("MAKE", "MFLAGS", "LOCKSTEP_", "PRESET", "ARGS"))}
         result = subprocess.run(["make", *words], cwd=self.root, capture_output=True, text=True, env={
             **kept, "PATH": f"{self.root / 'bin'}:{kept['PATH']}", "TORCH": "-DHERE=1", **variables})
+        self.output = result.stdout
         return result.returncode, (self.root / "calls").read_text()
 
     def test_configures_only_when_libtorch_moved(self):
@@ -110,6 +116,29 @@ class MakefileTest(unittest.TestCase):
         calls = self.make("cuda")[1]
         self.assertIn("-DLOCKSTEP_GPU_KIT=ON", calls)
         self.assertTrue(calls.endswith("build/cuda/tests_gpu_libraries\n"), calls)
+
+    def test_all_builds_for_cuda_beside_the_tests(self):
+        for check in CHECKS:
+            (self.root / f"tools/check_{check}.py").touch()
+        for variables, status, text in [({}, 0, ""), ({"TESTS_STATUS": "8"}, 2, ""), ({"BROKEN": "asan"}, 2, "asan is broken"),
+                                        ({"BROKEN": "tsan"}, 2, "tsan is broken"),
+                                        ({"BROKEN": "cuda"}, 2, "cuda is broken")]:
+            with self.subTest(variables=variables):
+                ended, calls = self.make("test", "test-all", "TEST_JOBS=3", **variables)
+                self.assertEqual(ended, status, calls)
+                self.assertIn(text, self.output)
+                for preset in "release", "asan", "tsan":
+                    self.assertIn(f"cmake --build build/{preset} ", calls)
+                sanitized = variables.get("BROKEN") not in ("asan", "tsan")
+                for call in "run_tests build/all -j 3\n", "cmake --build build/cuda ":
+                    self.assertEqual(calls.count(call), sanitized, calls)
+                self.assertEqual(calls.count("build/cuda/tests_gpu_libraries\n"), sanitized and not text, calls)
+        self.assertNotIn("cmake --preset cuda", self.make("test-all", LOCKSTEP_SKIP_CUDA="1")[1])
+
+    def test_all_installs_wheels_beside_the_first_build(self):
+        for variables, wheels in ({}, "cuda oracles"), ({"LOCKSTEP_SKIP_CUDA": "1"}, "oracles"):
+            self.assertEqual(self.make("-n", "test", "test-all", **variables)[0], 0)
+            self.assertRegex(self.output, rf"(?s)for what in +{wheels}; do.* &\n.*cmake --build build/release")
 
     def test_dali_is_installed_before_the_build_is_configured(self):
         for goals, variables, installs in [(["dali"], {}, True), (["test", "test-all"], {}, True),
