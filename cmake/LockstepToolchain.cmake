@@ -30,10 +30,11 @@ endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without these two settings ccache refuses precompiled headers.
+  # Without the sloppiness and the flags below, ccache refuses precompiled headers. With CCACHE_DEPEND it takes the list of
+  # headers from the compiler and does not preprocess each unit before its compilation, which takes about a second.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      ${LOCKSTEP_CCACHE})
+      CCACHE_DEPEND=1 ${LOCKSTEP_CCACHE})
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
     add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
   else()
