@@ -146,10 +146,18 @@ using NamedValues = std::map<std::string, torch::Tensor>;
 
 struct Lesson {
   NamedValues gradients{};  ///< after the first step
-  NamedValues state{};      ///< after five steps: parameters and buffers
+  NamedValues state{};      ///< after the last step: parameters and buffers
 };
 
-inline constexpr int kEqualitySteps = 5;
+/// Whether the tests cover every way, which is slow: `make test-exhaustive`.
+inline bool tests_every_way() { return environment_flag("LOCKSTEP_EXHAUSTIVE"); }
+
+/// The number of steps. The steps of ResNets are slow, and from the third on, the momentum contains
+/// an earlier momentum.
+inline int equality_steps(const std::string& net) {
+  return net.starts_with("resnet") && !tests_every_way() ? 3 : 5;
+}
+
 inline constexpr SgdOptions kEqualitySgd = {.lr = 0.01, .momentum = 0.9};
 
 inline NamedValues gradients_in(const torch::nn::Module& module) {
@@ -202,7 +210,8 @@ inline Lesson learn_alone(const std::string& name, const std::vector<int>& share
   task.module().train();
   Optimizer optimizer(task.module(), kEqualitySgd);
   Lesson lesson;
-  for (int step = 0; step < kEqualitySteps; ++step) {
+  const int steps = equality_steps(name);
+  for (int step = 0; step < steps; ++step) {
     optimizer.zero_grad();
     accumulate_shares(task, own.batch, shares, parts);
     if (step == 0) lesson.gradients = gradients_in(task.module());
@@ -228,7 +237,8 @@ inline Lesson learn_with(const std::string& name, const EqualityWay& way,
   const Batch batch = rows_of(own.batch, share.rank * size, size);
   PhaseSeconds phases;
   Lesson lesson;
-  for (int step = 0; step < kEqualitySteps; ++step) {
+  const int steps = equality_steps(name);
+  for (int step = 0; step < steps; ++step) {
     optimizer->zero_grad();
     strategy->step(batch, {}, phases);
     if (step == 0) lesson.gradients = gradients_in(module);
@@ -296,9 +306,6 @@ inline void expect_equal_lessons(LearntAlone& alone, const EqualityWay& way) {
 
 inline constexpr Schedule kEverySchedule[] = {
     Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZbH1, Schedule::kZbV};
-
-/// Whether the tests cover every way, which is slow: `make test-exhaustive`.
-inline bool tests_every_way() { return environment_flag("LOCKSTEP_EXHAUSTIVE"); }
 
 /// `chosen`, or all schedules if every way is tested.
 inline std::vector<Schedule> schedules_or_all(std::vector<Schedule> chosen) {

@@ -1,5 +1,10 @@
 // Every strategy and schedule trains a ResNet-18 like one process, and some of them a ResNet-50.
-// With LOCKSTEP_EXHAUSTIVE, all of them train both nets.
+// With LOCKSTEP_EXHAUSTIVE, all of their combinations train both nets. StrategyEquality tests them
+// always, on smaller nets.
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include <tests/train/strategy_equality.h>
@@ -7,8 +12,8 @@
 namespace lockstep::train {
 namespace {
 
+using testing_support::EqualityWay;
 using testing_support::expect_equal_lessons;
-using testing_support::kEverySchedule;
 using testing_support::LearntAlone;
 using testing_support::schedules_or_all;
 using testing_support::tests_every_way;
@@ -17,22 +22,36 @@ using testing_support::tests_every_way;
 constexpr int kResNetParts = 4;
 constexpr int kResNetHybridParts = 2;
 
-TEST(StrategyEqualityResNet, OfReplicas) {
-  LearntAlone alone("resnet18");
-  for (const auto& way : testing_support::data_parallel_ways()) expect_equal_lessons(alone, way);
+/// The ways whose names are `chosen`, or all ways if every way is tested.
+std::vector<EqualityWay> replicas_or_all(const std::vector<std::string>& chosen) {
+  auto ways = testing_support::data_parallel_ways();
+  if (tests_every_way()) return ways;
+  std::erase_if(ways, [&](const EqualityWay& way) {
+    return std::find(chosen.begin(), chosen.end(), way.name) == chosen.end();
+  });
+  EXPECT_EQ(ways.size(), chosen.size()) << "a name is wrong";
+  return ways;
 }
 
-TEST(StrategyEqualityResNet, OfPipelinesOnThreads) {
+TEST(StrategyEqualityResNet, OfReplicas) {
   LearntAlone alone("resnet18");
-  for (const Schedule schedule : kEverySchedule) {
-    expect_equal_lessons(alone, testing_support::thread_way(schedule, kResNetParts));
+  for (const auto& way :
+       replicas_or_all({"dp, gathered", "dp by weights, on each", "ddp", "zero1"})) {
+    expect_equal_lessons(alone, way);
   }
 }
 
 // All schedules give the same bits, on ranks as on threads (DistributedPipelines), also in a hybrid
-// (StrategyEquality.OfHybrids). Two of them represent the others here, because four ranks are slow
-// on two processors: one with whole backwards, and one with split backwards and two stages per
-// rank.
+// (StrategyEquality.OfHybrids). Each of them therefore runs once, on threads or on ranks.
+TEST(StrategyEqualityResNet, OfPipelinesOnThreads) {
+  LearntAlone alone("resnet18");
+  for (const Schedule schedule :
+       schedules_or_all({Schedule::kGPipe, Schedule::kInterleaved, Schedule::kZbH1})) {
+    expect_equal_lessons(alone, testing_support::thread_way(schedule, kResNetParts));
+  }
+}
+
+// One schedule has whole backwards, and one has split backwards and two stages per rank.
 TEST(StrategyEqualityResNet, OfPipelinesOnRanks) {
   LearntAlone alone("resnet18");
   for (const Schedule schedule : schedules_or_all({Schedule::k1F1B, Schedule::kZbV})) {
@@ -55,9 +74,7 @@ TEST(StrategyEqualityResNet, OfHybrids) {
 // second.
 TEST(StrategyEqualityResNet, OfAResNet50) {
   LearntAlone alone("resnet50");
-  auto replicas = testing_support::data_parallel_ways();
-  if (!tests_every_way()) replicas = {replicas.at(1)};
-  for (const auto& way : replicas) expect_equal_lessons(alone, way);
+  for (const auto& way : replicas_or_all({"dp, on each"})) expect_equal_lessons(alone, way);
   for (const Schedule schedule : schedules_or_all({Schedule::kZbV})) {
     expect_equal_lessons(alone, testing_support::thread_way(schedule, kResNetParts));
   }
