@@ -77,15 +77,16 @@ class MakefileTest(unittest.TestCase):
     def test_exhaustive_tests_have_their_variable_and_no_limit_of_ctest(self):
         status, calls = self.make("test-exhaustive")
         self.assertEqual(status, 0)
-        self.assertIn("--target tests_train tests_train_resnets export_models\n", calls)
+        self.assertIn("--target tests_train tests_train_resnets export_models ddp_steps\n", calls)
         self.assertIn("-B build/single-files -DLOCKSTEP_UNITY_FILES=1", calls)
         for program, suite in ("train", "StrategyEquality"), ("train_resnets", "StrategyEqualityResNet"):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
         self.assertTrue(calls.endswith(
+            "python tests/oracle/compare.py build/release/ddp_steps --model resnet18 --engines shm,c10d --steps 20\n"
             "bootstrap oracles\npython tests/export/onnx_oracle.py build/release/export_models types\n"
             "python tests/export/onnx_oracle.py build/release/export_models large\n"), calls)
         self.assertEqual(self.make("test-exhaustive", PYTHON_STATUS="77")[0], 0)  # skipped, and reports why
-        for call in "types", "large":
+        for call in "20", "types", "large":
             self.assertNotEqual(self.make("test-exhaustive", PYTHON_STATUS="1", PYTHON_CALL=call)[0], 0)
 
     def test_the_cuda_build_is_skipped_only_by_name(self):
