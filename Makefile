@@ -87,6 +87,8 @@ test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and sche
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
 	$(PYTHON) tests/oracle/compare.py build/$(PRESET)/ddp_steps --model resnet18 --engines shm,c10d --steps 20
 	$(BOOTSTRAP) oracles
+	$(PYTHON) tests/cli/bench/table_peers_test.py $(PROGRAM) 1,2 || [ $$? -eq 77 ]
+	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models nets
 	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models types
 	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models large || [ $$? -eq 77 ]
 

@@ -83,10 +83,12 @@ class MakefileTest(unittest.TestCase):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
         self.assertTrue(calls.endswith(
             "python tests/oracle/compare.py build/release/ddp_steps --model resnet18 --engines shm,c10d --steps 20\n"
-            "bootstrap oracles\npython tests/export/onnx_oracle.py build/release/export_models types\n"
+            "bootstrap oracles\npython tests/cli/bench/table_peers_test.py build/release/lockstep 1,2\n"
+            "python tests/export/onnx_oracle.py build/release/export_models nets\n"
+            "python tests/export/onnx_oracle.py build/release/export_models types\n"
             "python tests/export/onnx_oracle.py build/release/export_models large\n"), calls)
         self.assertEqual(self.make("test-exhaustive", PYTHON_STATUS="77")[0], 0)  # skipped, and reports why
-        for call in "20", "types", "large":
+        for call in "20", "1,2", "nets", "types", "large":
             self.assertNotEqual(self.make("test-exhaustive", PYTHON_STATUS="1", PYTHON_CALL=call)[0], 0)
 
     def test_the_cuda_build_is_skipped_only_by_name(self):
