@@ -86,6 +86,7 @@ test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and sche
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
 	$(PYTHON) tests/oracle/compare.py build/$(PRESET)/ddp_steps --model resnet18 --engines shm,c10d --steps 20
+	LOCKSTEP_EXHAUSTIVE=1 ctest --test-dir build/$(PRESET) --output-on-failure --no-tests=error -R '^install.strict_g'
 	$(BOOTSTRAP) oracles
 	$(PYTHON) tests/cli/bench/table_peers_test.py $(PROGRAM) 1,2 || [ $$? -eq 77 ]
 	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models nets

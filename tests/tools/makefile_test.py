@@ -19,6 +19,8 @@ case "$*" in *" ${PYTHON_CALL:-large}") exit ${PYTHON_STATUS:-0} ;; esac
     "tools/run_tests.py": """echo run_tests "$@" >>calls
 exit ${TESTS_STATUS:-0}
 """,
+    "bin/ctest": """echo ctest "$@" $LOCKSTEP_EXHAUSTIVE >>calls
+""",
     "bin/cmake": """echo cmake "$@" >>calls
 case "$*" in *"--build build/${BROKEN:-none} "*) echo "$BROKEN is broken"; exit 1 ;; esac
 case "$*" in *--preset*) mkdir -p build/release build/debug; touch build/release/build.ninja build/debug/build.ninja ;; esac
@@ -83,6 +85,7 @@ class MakefileTest(unittest.TestCase):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
         self.assertTrue(calls.endswith(
             "python tests/oracle/compare.py build/release/ddp_steps --model resnet18 --engines shm,c10d --steps 20\n"
+            "ctest --test-dir build/release --output-on-failure --no-tests=error -R ^install.strict_g 1\n"
             "bootstrap oracles\npython tests/cli/bench/table_peers_test.py build/release/lockstep 1,2\n"
             "python tests/export/onnx_oracle.py build/release/export_models nets\n"
             "python tests/export/onnx_oracle.py build/release/export_models types\n"
