@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes both binary packages, installs each into an empty place, and builds example 01 against it as a user's project
-# would: the .tar.gz in a folder, with CMake; the .deb in its own root, with pkg-config.
+# would: the .tar.gz in a folder, with CMake; the .deb in its own root, with pkg-config (build_examples.sh also compiles
+# with the flags of pkg-config, and this script only preprocesses and links).
 #
 # Usage: package.sh BUILD_DIR SOURCE_DIR WORK_DIR TORCH_ROOT
 set -euo pipefail
@@ -55,9 +56,14 @@ dpkg-query --admindir="$root/var/lib/dpkg" -L lockstep | grep -x /usr/bin/lockst
 dpkg-deb --field "$deb" Depends | grep -E 'libc6.*libjpeg|libjpeg.*libc6'
 without_places "$root/usr"
 link "$root/usr"
-flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$root" -name lockstep.pc)") pkg-config --cflags --libs lockstep)
+# The .deb has the same headers, and must find them all. Compiling them again would take 20 s.
+flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$root" -name lockstep.pc)") pkg-config --cflags lockstep)
+libraries=$(PKG_CONFIG_PATH=$(dirname "$(find "$root" -name lockstep.pc)") pkg-config --libs lockstep)
+diff -r "$prefix/include/lockstep" "$root/usr/include/lockstep"
 # shellcheck disable=SC2086
-"${CXX:-g++}" -std=c++20 -O0 "$example/main.cpp" $flags -o "$work/from-deb"
+"${CXX:-g++}" -std=c++20 $flags -E "$example/main.cpp" -o /dev/null
+# shellcheck disable=SC2086
+"${CXX:-g++}" "$work/example/CMakeFiles/distributed.dir/main.cpp.o" $libraries -o "$work/from-deb"
 trains "$work/from-deb"
 
 # The package must still work after it has been moved.
