@@ -13,10 +13,8 @@ TEST_JOBS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 4)))
 # Bootstraps take turns, because test-all starts some in the background. The lock is closed in what they start, so that
 # a daemon of an installed package cannot keep it.
 BOOTSTRAP = flock --close tools/bootstrap.sh tools/bootstrap.sh
-# Runs in the time that the processors would otherwise be idle. This is a variable because make would execute a line of
-# a recipe that contains MAKE even with -n.
-CUDA_IN_IDLE_TIME = $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19) \
-                    $(MAKE) --no-print-directory cuda
+# A variable, because make would execute a line of a recipe that contains MAKE even with -n.
+MAKE_CUDA = $(MAKE) --no-print-directory cuda
 # Unoptimised, in few translation units, and with the GPU tests only, because the check asks just whether everything
 # compiles and links. clang++ precompiles LibTorch's headers in a third of g++'s time, and shows that our sources compile
 # with both compilers.
@@ -45,10 +43,10 @@ train: build/$(PRESET)/build.ninja  ## train MNIST on two processes
 	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli
 	$(PROGRAM) train mnist --strategy ddp --nproc-per-node $(RANKS) $(ARGS)
 
-# `make test test-all` runs the tests once: test-all's single run contains those of test. Everything is then built
-# first, because two builds must not run in one folder at the same time.
+# `make test test-all` runs the tests once: test-all's single run contains those of test, and the checks of `layers`.
+# Everything is then built first, because two builds must not run in one folder at the same time.
 ifneq ($(filter test-all,$(MAKECMDGOALS)),)
-test: packages-ahead build layers
+test: packages-ahead build
 else
 test: build/$(PRESET)/build.ninja layers  ## build the program and its tests, and run them
 	cmake --build build/$(PRESET) -j $(JOBS) --target test_programs
@@ -65,16 +63,12 @@ test-all: test sanitizers cuda-packages  ## also sanitizers, the CUDA build, tor
 	@mkdir -p build/all
 	@printf 'subdirs("%s")\n' $(CURDIR)/build/$(PRESET) $(CURDIR)/build/asan $(CURDIR)/build/tsan \
 	  >build/all/CTestTestfile.cmake
-	$(CUDA_IN_IDLE_TIME) >build/cuda.log 2>&1 & cuda=$$!; \
-	trap 'kill $$cuda; exit 1' HUP INT TERM; \
-	$(RUN_TESTS) build/all -j $(TEST_JOBS); tests=$$?; \
-	wait $$cuda || { cat build/cuda.log; echo "the CUDA build failed: see above"; exit 1; }; \
-	exit $$tests
+	$(RUN_TESTS) build/all --beside "$(MAKE_CUDA)" build/cuda.log -j $(TEST_JOBS)
 
-# Downloads and unpacks, beside the first compilation, the wheels that the tests need later. A failure is in the log,
-# and is reported when test-all installs the same wheels in the foreground, which takes no time if they are installed.
+# Downloads and unpacks, beside the first compilation, what the tests need later. A failure is in the log, and is reported
+# when test-all installs the same in the foreground, which takes no time if it is installed.
 packages-ahead: bootstrap
-	@for what in $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,cuda) oracles; do $(BOOTSTRAP) $$what; done \
+	@for what in $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,cuda) oracles clang slurm chromium; do $(BOOTSTRAP) $$what; done \
 	  </dev/null >.deps/ahead.log 2>&1 &
 
 # ctest's time limits for these tests suit the smaller selection that runs without LOCKSTEP_EXHAUSTIVE.

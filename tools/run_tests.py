@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Runs ctest, and repeats failed tests of whole systems once.
 
-Usage: run_tests.py FOLDER [ctest's arguments]
+Usage: run_tests.py FOLDER [--beside COMMAND LOG] [ctest's arguments]
+
+With --beside, a shell command runs in the time that the tests leave the processors idle, and its output goes to the
+file LOG. If it fails, its output is printed, and the run fails.
 
 A test that starts processes, kills them or keeps deadlines can lose a race on a machine that is busy with something
 else. If at most MOST_REPEATED tests failed, and each is of this kind, they run once more, one at a time. Crashes,
@@ -49,11 +52,23 @@ def leave_group():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def leave_group_and_yield():
+    leave_group()
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
 @contextlib.contextmanager
 def signals_passed_on(group):
-    """Passes signals that ask run_tests.py to end on to a process group, which they do not reach by themselves."""
+    """Passes signals that ask run_tests.py to end on to a process group, which they do not reach by themselves.
+
+    Can be nested: then each of the groups gets the signal.
+    """
     def pass_on(number, frame):
-        os.killpg(group, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
+        if callable(before[number]) and before[number] is not signal.default_int_handler:
+            before[number](number, frame)
     before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
     for number, handler in before.items():
         if handler != signal.SIG_IGN:
@@ -99,7 +114,24 @@ def may_run_again(name, how, output):
     return WHOLE_SYSTEMS.match(name) is not None and how in WITHOUT_CRASH and REPORT.search(output) is None
 
 
+def run_beside(command, log, tests):
+    """Returns the status of tests(), which runs while the shell command does, or 1 if only the command failed."""
+    with open(log, "w", encoding="utf-8") as output:
+        process = subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                   preexec_fn=leave_group_and_yield)
+    with signals_passed_on(process.pid):
+        status = tests()
+        failed = process.wait() != 0
+    if failed:
+        print(pathlib.Path(log).read_text(encoding="utf-8", errors="replace"))
+        print(f"failed beside the tests: {command}")
+    return status or int(failed)
+
+
 def main(folder, *arguments):
+    if arguments[:1] == ("--beside",):
+        _, command, log, *arguments = arguments
+        return run_beside(command, log, lambda: main(folder, *arguments))
     folder = pathlib.Path(folder).resolve()
     # Several tests share the processors. OpenMP's idle threads, which would otherwise spin for milliseconds, would
     # take a sixth of the time.

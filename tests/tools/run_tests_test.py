@@ -21,8 +21,8 @@ def once(name, words="unlucky"):
     return ONCE.format(name=name, mark=re.sub("[:/]", "_", name), words=words)
 
 
-def run(tests):
-    return run_tool("run_tests.py", {"CTestTestfile.cmake": tests})
+def run(tests, *arguments):
+    return run_tool("run_tests.py", {"CTestTestfile.cmake": tests}, *arguments)
 
 
 def runs(process):
@@ -92,6 +92,21 @@ class RunTests(unittest.TestCase):
                 self.assertNotEqual(status, 0, output)
                 self.assertNotIn("Second run", output)
 
+    def test_a_command_beside_the_tests_can_fail_alone(self):
+        with tempfile.TemporaryDirectory() as name:
+            log = f"{name}/log"
+            for command, tests, ends in [("chrt -p $$; echo built", "true", 0), ("echo broken; exit 3", "true", 1),
+                                         ("echo built", "false", 8), ("echo broken; exit 3", "false", 8)]:
+                with self.subTest(command, tests=tests):
+                    status, output = run(f"add_test(core.a {tests})\n", "--beside", command, log)
+                    self.assertEqual(status, ends, output)
+                    self.assertEqual("\nbroken\n" in output, "broken" in command, output)
+                    self.assertNotIn("built", output)
+                    written = pathlib.Path(log).read_text(encoding="utf-8")
+                    self.assertIn("broken" if "broken" in command else "built", written)
+                    if "chrt" in command:
+                        self.assertIn("SCHED_IDLE", written)
+
     # Has a process in ctest's group whose parent is in another group, as `lockstep run` has. It ends when the file `end`
     # exists, and the file `ended` says that it has.
     OUTSIDER = """
@@ -124,12 +139,12 @@ while not pathlib.Path("ended").exists():
 os.kill(child, signal.SIGKILL)
 """
 
-    def start(self, folder, scripts, tests):
+    def start(self, folder, scripts, tests, *arguments):
         """Starts run_tests.py in a process group that is orphaned, because its parent is in another session."""
         for name, script in scripts.items():
             (folder / name).write_text(script, encoding="utf-8")
         (folder / "CTestTestfile.cmake").write_text(tests, encoding="utf-8")
-        job = subprocess.Popen([sys.executable, str(RUN_TESTS), str(folder), "-j", "2"], stdin=subprocess.DEVNULL,
+        job = subprocess.Popen([sys.executable, str(RUN_TESTS), str(folder), *arguments, "-j", "2"], stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.addCleanup(job.kill)  # ctest ends with it
         return job
@@ -148,18 +163,21 @@ os.kill(child, signal.SIGKILL)
             self.assertEqual(job.returncode, 0, output)
             self.assertIn("100% tests passed, 0 tests failed out of 2", output)
 
-    def test_signals_end_its_tests(self):
+    def test_signals_end_its_tests_and_what_runs_beside_them(self):
         script = "import os, time\nprint(os.getpid(), file=open('process', 'w'), flush=True)\nos.rename('process', 'ready')\ntime.sleep(60)\n"
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             with self.subTest(number.name), tempfile.TemporaryDirectory() as name:
                 ready = pathlib.Path(name) / "ready"
-                job = self.start(pathlib.Path(name), {"sleeps.py": script}, f"add_test(core.a {sys.executable} sleeps.py)\n")
-                self.wait_until(lambda: ready.exists() or job.poll() is not None)
+                beside = pathlib.Path(name) / "beside"
+                job = self.start(pathlib.Path(name), {"sleeps.py": script}, f"add_test(core.a {sys.executable} sleeps.py)\n",
+                                 "--beside", f"mkdir {beside} && cd {beside} && {sys.executable} ../sleeps.py", f"{name}/log")
+                self.wait_until(lambda: ready.exists() and (beside / "ready").exists() or job.poll() is not None)
                 job.send_signal(number)
                 job.communicate(timeout=20)
                 self.assertNotEqual(job.returncode, 0)
-                process = int(ready.read_text(encoding="utf-8"))
-                self.wait_until(lambda: not runs(process))
+                for each in ready, beside / "ready":
+                    process = int(each.read_text(encoding="utf-8"))
+                    self.wait_until(lambda: not runs(process))
 
 
 if __name__ == "__main__":
