@@ -28,7 +28,7 @@ UNITY_FILES ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all test-exhaustive build bench table format clean bootstrap layers sanitizers \
-        cuda cuda-packages packages-ahead dali package gpu gpu-kit
+        cuda cuda-packages wheels-ahead dali package gpu gpu-kit
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -46,7 +46,7 @@ train: build/$(PRESET)/build.ninja  ## train MNIST on two processes
 # `make test test-all` runs the tests once: test-all's single run contains those of test, and the checks of `layers`.
 # Everything is then built first, because two builds must not run in one folder at the same time.
 ifneq ($(filter test-all,$(MAKECMDGOALS)),)
-test: packages-ahead build
+test: wheels-ahead build
 else
 test: build/$(PRESET)/build.ninja layers  ## build the program and its tests, and run them
 	cmake --build build/$(PRESET) -j $(JOBS) --target test_programs
@@ -65,10 +65,11 @@ test-all: test sanitizers cuda-packages  ## also sanitizers, the CUDA build, tor
 	  >build/all/CTestTestfile.cmake
 	$(RUN_TESTS) build/all --beside "$(MAKE_CUDA)" build/cuda.log -j $(TEST_JOBS)
 
-# Downloads and unpacks, beside the first compilation, what the tests need later. A failure is in the log, and is reported
-# when test-all installs the same in the foreground, which takes no time if it is installed.
-packages-ahead: bootstrap
-	@for what in $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,cuda) oracles clang slurm chromium; do $(BOOTSTRAP) $$what; done \
+# Downloads and unpacks, beside the first compilation, the wheels that the tests need later. Debian's packages could replace
+# headers that the compiler reads. A failure is in the log, and is reported when test-all installs the same wheels in the
+# foreground, which takes no time if they are installed.
+wheels-ahead: bootstrap
+	@for what in $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,cuda) oracles; do $(BOOTSTRAP) $$what; done \
 	  </dev/null >.deps/ahead.log 2>&1 &
 
 # ctest's time limits for these tests suit the smaller selection that runs without LOCKSTEP_EXHAUSTIVE.
