@@ -110,6 +110,11 @@ lockstep::WorkPtr all_gather(lockstep::ProcessGroup& group, const std::vector<Te
   const std::size_t count = inputs.size() * static_cast<std::size_t>(group.size());
   for (const Tensors& list : outputs) {
     check_alike("all_gather", list);
+    if (list[0].scalar_type() != inputs[0].scalar_type()) {
+      C10_THROW_ERROR(ValueError,
+                      lockstep::str("all_gather: got outputs of type ", list[0].toString(),
+                                    " for inputs of type ", inputs[0].toString()));
+    }
     if (list.size() == count && list[0].sizes() == inputs[0].sizes()) continue;
     C10_THROW_ERROR(ValueError,
                     lockstep::str("all_gather: got a list of ", list.size(), " outputs of shape ",

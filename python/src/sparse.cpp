@@ -75,8 +75,11 @@ lockstep::WorkPtr all_reduce_sparse(lockstep::ProcessGroup& group, const Tensors
                     "works with ReduceOp.SUM)");
   }
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.layout() == at::kSparse && tensor.sizes() == tensors[0].sizes()) continue;
-    C10_THROW_ERROR(ValueError, "all_reduce: expected sparse tensors of one shape");
+    if (tensor.layout() == at::kSparse && tensor.sizes() == tensors[0].sizes() &&
+        tensor.scalar_type() == tensors[0].scalar_type()) {
+      continue;
+    }
+    C10_THROW_ERROR(ValueError, "all_reduce: expected sparse tensors of one shape and type");
   }
   const at::NoGradGuard no_grad;
   const at::Tensor mine = reduced_here(tensors, op).coalesce();

@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+#include <string>
+
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <lockstep/comm/rendezvous/forwarding_store.h>
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 #include <tests/support/ranks.h>
 #include <tests/support/scoped_environment.h>
 
@@ -133,6 +138,31 @@ TEST(Fingerprints, EndWithTheGroup) {
     }
   });
   EXPECT_EQ(errors[0], "rank 1 died");
+}
+
+// A store whose process has ended.
+class EndedStore final : public ForwardingStore<> {
+ public:
+  using ForwardingStore::ForwardingStore;
+  using ForwardingStore::set;
+  c10::intrusive_ptr<c10d::Store> clone() override { throw Error("not used"); }
+  void set(const std::string&, const Bytes&) override {
+    throw std::runtime_error("connection closed\nframe #0");
+  }
+};
+
+TEST(Fingerprints, SayThatTheStoreIsLost) {
+  const auto store = c10::make_intrusive<EndedStore>(c10::make_intrusive<c10d::HashStore>());
+  TextExchange exchange(store, 1, 2, seconds(20), {4, 7});
+  Fingerprints fingerprints(exchange, seconds(20));
+  EXPECT_EQ(testing_support::message_of<CommError>(
+                [&] { fingerprints.compare(3, call_of(CallKind::kAllReduce, 4), {}); }),
+            "rank 7 lost the store of rank 0 before all_reduce[float32, 4] as number 3 (did rank 0 "
+            "end?): connection closed");
+  EXPECT_EQ(
+      testing_support::message_of<CommError>([&] { exchange.exchange("monitored barrier", ""); }),
+      "rank 7 lost the store of rank 0 during the monitored barrier (did rank 0 end?): connection "
+      "closed");
 }
 
 TEST(Fingerprints, AreWantedByTheEnvironment) {

@@ -24,7 +24,7 @@ CallDescription call(CallKind kind, std::vector<std::uint32_t> sizes, int root =
   result.count = 1;
   result.shape.dimensions = static_cast<std::uint8_t>(sizes.size());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    result.shape.sizes[i] = sizes[i];
+    if (i < Shape::kPlaces) result.shape.sizes[i] = sizes[i];
     result.count *= sizes[i];
   }
   return result;
@@ -65,8 +65,21 @@ void every_kind(Rank& rank) {
   rank.run(call(CallKind::kAllReduce, {0}, -1, detail::DataType::kBFloat16));
 }
 
+void every_shape_and_type(Rank& rank) {
+  rank.run(call(CallKind::kAllReduce, {1, 2, 3, 4, 5, 6}));
+  rank.run(call(CallKind::kAllReduce, {1, 2, 3, 4, 5, 6, 7}));
+  using detail::DataType;
+  for (const DataType type :
+       {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBFloat16,
+        DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kInt64, DataType::kUInt8,
+        DataType::kBool, DataType::kByte}) {
+    rank.run(call(CallKind::kBroadcast, {2}, 0, type));
+  }
+}
+
 const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kPrograms[] = {
     {"correct", {3, every_kind}},
+    {"shapes_and_types", {2, every_shape_and_type}},
     {"another_collective",
      {3,
       [](Rank& rank) {

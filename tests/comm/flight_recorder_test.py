@@ -22,6 +22,7 @@ DUMPS = sys.argv.pop(1)
 FINDINGS = {
     "correct": [],
     "messages": [],
+    "shapes_and_types": [],
     "another_collective": ["Collective sequence number: 1 has errors", "group info: world:default_pg",
                            "collective: gloo:all_reduce",
                            "error msg: Culprit rank 1; Error type: COLLECTIVE_TYPE_MISMATCH, Expected collective "
@@ -65,9 +66,36 @@ class FlightRecorder(unittest.TestCase):
                 for line in expected:
                     self.assertIn(line, lines)
 
+    def dump(self, program, rank):
+        with open(self.folder / program / f"rank_{rank}", "rb") as file:
+            return pickle.load(file)
+
+    def test_the_sizes_are_those_of_a_rank(self):
+        piece, everything, none = [[2, 3]], [[3, 2, 3]], [[0]]
+        expected = {"barrier": (none, none), "broadcast": (piece, piece), "reduce": (piece, piece),
+                    "gather": (piece, everything), "all_gather": (piece, everything), "scatter": (everything, piece),
+                    "reduce_scatter": (everything, piece), "all_to_all": (everything, everything)}
+        not_on_the_root = {"gather": (piece, none), "scatter": (none, piece)}
+        for rank in range(3):
+            sizes = [(entry["profiling_name"].removeprefix("gloo:"), (entry["input_sizes"], entry["output_sizes"]))
+                     for entry in self.dump("correct", rank)["entries"]]
+            self.assertEqual([each for name, each in sizes if name == "all_reduce"],
+                             [(piece, piece), ([[1]], [[1]]), (none, none)])
+            self.assertEqual({name: each for name, each in sizes if name != "all_reduce"},
+                             expected if rank == 1 else expected | not_on_the_root)
+
+    def test_a_shape_of_many_dimensions_is_flat(self):
+        entries = self.dump("shapes_and_types", 1)["entries"]
+        self.assertEqual([entry["input_sizes"] for entry in entries[:2]], [[[1, 2, 3, 4, 5, 6]], [[5040]]])
+
+    def test_types_have_the_names_of_pytorch(self):
+        names = ["Float", "Double", "Half", "BFloat16", "Char", "Short", "Int", "Long", "Byte", "Bool", "Byte"]
+        entries = self.dump("shapes_and_types", 0)["entries"][2:]
+        self.assertEqual([entry["input_dtypes"] for entry in entries], [[name] for name in names])
+        self.assertEqual([entry["output_dtypes"] for entry in entries], [[name] for name in names])
+
     def test_the_fields_are_those_of_pytorch(self):
-        with open(self.folder / "missing" / "rank_1", "rb") as file:
-            dump = pickle.load(file)
+        dump = self.dump("missing", 1)
         self.assertEqual(dump["version"], "2.10")
         self.assertEqual(dump["pg_config"],
                          {"world": {"name": "world", "desc": "default_pg", "ranks": "[0, 1, 2]"}})

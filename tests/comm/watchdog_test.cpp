@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <latch>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -171,6 +172,70 @@ TEST(Watchdog, ASilentPeerIsDeadOnceItsConnectionIsClosed) {
   EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
   EXPECT_THAT(end_of(watchdog), HasSubstr("CommError: rank 1 died (no sign of life for "));
   EXPECT_THAT(end_of(watchdog), HasSubstr(" while rank 0 was in barrier (operation 3)"));
+}
+
+// Without connections whose state can be queried, only time tells that a rank is dead.
+TEST(Watchdog, ASilentPeerIsDeadAfterTheLimitOfSilence) {
+  for (const bool has_limit : {true, false}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    write_status(*store, 1, "7 3 0 0 -1 is in barrier (operation 3)");
+    auto options = quick();
+    if (has_limit) options.silence_limit = milliseconds(100);
+    Watchdog watchdog(store, 0, 2, options);
+    watchdog.started(barrier(), 3);
+    if (has_limit) {
+      EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
+      EXPECT_THAT(
+          end_of(watchdog),
+          testing::StartsWith("CommError: rank 1 died or is stopped (no sign of life for "));
+      EXPECT_THAT(end_of(watchdog), testing::EndsWith(" s) while rank 0 was in barrier "
+                                                      "(operation 3)"));
+    } else {
+      EXPECT_TRUE(eventually(watchdog, [&] { return !watchdog.explanation().empty(); }));
+      for (int look = 0; look < 3; ++look) watchdog.wait_for_news(seconds(10));
+      EXPECT_EQ(end_of(watchdog), "");
+    }
+  }
+}
+
+// A receive from any rank fails when the last peer has left, but not before.
+TEST(Watchdog, AReceiveFromAnyRankEndsOnceThisRankIsAlone) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  CallDescription receive;
+  receive.kind = CallKind::kRecv;
+  receive.type = detail::DataType::kFloat32;
+  receive.count = 4;
+  Watchdog first(store, 0, 3, quick());
+  std::optional<Watchdog> third;
+  third.emplace(store, 2, 3, quick());
+  {
+    const Watchdog second(store, 1, 3, quick());
+  }
+  first.started(receive, std::nullopt);
+  EXPECT_TRUE(eventually(first, [&] { return first.left(1) == "rank 1 left the group"; }));
+  EXPECT_EQ(end_of(first), "");
+  EXPECT_EQ(first.left(2), "");
+  third.reset();
+  EXPECT_TRUE(eventually(first, [&] { return !end_of(first).empty(); }));
+  EXPECT_EQ(end_of(first),
+            "CommError: rank 2 left the group while rank 0 was in recv[float32, 4, from any rank]");
+}
+
+TEST(Watchdog, CountsTheOtherCallsOfAPeer) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  Watchdog first(store, 0, 2, quick());
+  Watchdog second(store, 1, 2, quick());
+  const auto oldest = second.started(barrier(), 0);
+  second.started(barrier(), 1);
+  second.started(barrier(), 2);
+  EXPECT_TRUE(eventually(first, [&] {
+    return first.whereabouts() == "rank 1 is in barrier (operation 0) and 2 more";
+  })) << first.whereabouts();
+  second.completed(oldest);
+  second.completed(oldest);
+  EXPECT_TRUE(eventually(first, [&] {
+    return first.whereabouts() == "rank 1 is in barrier (operation 1) and 1 more";
+  })) << first.whereabouts();
 }
 
 void write_silent_status(c10d::Store& store, const std::string& doorbell) {

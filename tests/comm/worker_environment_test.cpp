@@ -175,7 +175,22 @@ TEST(WorkerEnvironment, UnderstandsLaunchers) {
        1, 2, 0, 1, "a", "Open MPI"},
       {"Hydra", kHydra, 1, 2, 1, 2, "127.0.0.1", "PMI"},
       {"Hydra inside a Slurm job", with(kSrun, kHydra), 1, 2, 1, 2, "127.0.0.1", "PMI"},
+      {"mpiexec -n 1", {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, 0, 1, 0, 1, "127.0.0.1", "PMI"},
+      {"Hydra on two hosts",
+       with(kHydra,
+            {{"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}, {"MASTER_ADDR", "[fd00::7]"}}),
+       1, 2, 0, 1, "fd00::7", "PMI"},
       {"srun", kSrun, 2, 3, 0, 1, "n1", "Slurm"},
+      {"srun of which only the job is known",
+       with(kSrun, {{"SLURM_STEP_NUM_TASKS", ""},
+                    {"SLURM_STEP_TASKS_PER_NODE", ""},
+                    {"SLURM_STEP_NODELIST", ""},
+                    {"SLURM_JOB_NODELIST", "m[3-4]"}}),
+       2, 3, 0, 1, "m3", "Slurm"},
+      {"srun with the old name of the list of nodes",
+       with(kSrun,
+            {{"SLURM_STEP_NODELIST", ""}, {"SLURM_JOB_NODELIST", ""}, {"SLURM_NODELIST", "k7,k9"}}),
+       2, 3, 0, 1, "k7", "Slurm"},
       {"srun --mpi=pmi2", with(kSrun, {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}}), 2, 3, 0, 1, "n1",
        "Slurm"},
       {"a step that is a part of its job", kSrunOneNode, 1, 2, 1, 2, "127.0.0.1", "Slurm"},
@@ -269,11 +284,25 @@ TEST(WorkerEnvironment, RefusesContradictions) {
        "set MASTER_ADDR to its host name"},
       {with(kOpenMpi, {{"OMPI_MCA_ess_base_jobid", ""}}), "set MASTER_PORT"},
       {with(kHydra, {{"MPI_LOCALNRANKS", ""}}), "MPI_LOCALNRANKS is not"},
+      {with(kHydra, {{"PMI_PORT", ""}}),
+       "PMI started 2 ranks but gives the job no name to derive a port from: set MASTER_PORT"},
+      {with(kHydra, {{"WORLD_SIZE", "3"}}),
+       "WORLD_SIZE=3 contradicts PMI_SIZE=2, which PMI set: unset WORLD_SIZE, or start as many "
+       "tasks"},
+      {with(kHydra, {{"MPI_LOCALNRANKS", "3"}}),
+       "MPI_LOCALNRANKS=3 contradicts PMI_SIZE=2: a host cannot hold more ranks than the world"},
+      {with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}),
+       "OMPI_COMM_WORLD_LOCAL_RANK=2 contradicts OMPI_COMM_WORLD_LOCAL_SIZE=2"},
+      {with(kSrun, {{"SLURM_STEP_NODELIST", ""}, {"SLURM_JOB_NODELIST", ""}}),
+       "Slurm started 3 ranks on several hosts but does not say where rank 0 is"},
+      {with(kSrun, {{"SLURM_JOB_ID", ""}}), "Slurm started 3 ranks but gives the job no name"},
+      {with(kSrun, {{"SLURM_LOCALID", "1"}}), "SLURM_LOCALID=1 contradicts SLURM_TASKS_PER_NODE=1"},
+      {with(kSrun, {{"MASTER_PORT", "0"}}), "MASTER_PORT must be between 1 and 65535, got 0"},
       {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, "MPI_LOCALRANKID is not"},
       {with(kSrun, {{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 contradicts SLURM_STEP_NUM_TASKS=3"},
       {with(kSrun, {{"SLURM_PROCID", "3"}}), "SLURM_PROCID=3 contradicts SLURM_STEP_NUM_TASKS=3"},
       {with(kSrun, {{"SLURM_NODEID", "2"}}),
-       "SLURM_NODEID=2 contradicts SLURM_STEP_TASKS_PER_NODE=2,1"},
+       "SLURM_NODEID=2 contradicts SLURM_STEP_TASKS_PER_NODE=2,1, which lists 2 nodes"},
       {with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "2(x"}}), "must list tasks per node"},
       {with(kSrun, {{"SLURM_STEP_NODELIST", "n["}}),
        "SLURM_STEP_NODELIST must be a Slurm node list"},
@@ -351,8 +380,11 @@ TEST(Slurm, ExpandsTasksPerNode) {
   EXPECT_THAT(slurm_tasks_per_node("4", "V"), ElementsAre(4));
   EXPECT_THAT(slurm_tasks_per_node("2(x3),1", "V"), ElementsAre(2, 2, 2, 1));
   EXPECT_THAT(slurm_tasks_per_node("1,2(x2)", "V"), ElementsAre(1, 2, 2));
+  EXPECT_EQ(slurm_tasks_per_node("1(x1048576)", "V").size(), 1048576U);
+  EXPECT_EQ(slurm_tasks_per_node("1(x1048575),2", "V").back(), 2);
   for (const char* damaged :
-       {"", "0", "x", "2,", "2(x0)", "2(x3", "2(x)", "-1", "1(x999999999)", "2 "}) {
+       {"1(x1048577)", "1(x1048576),1", "1(x1048575),1(x2)", "2(x3)4", "2(3)", "", "0", "x", "2,",
+        "2(x0)", "2(x3", "2(x)", "-1", "1(x999999999)", "2 "}) {
     EXPECT_THROW(slurm_tasks_per_node(damaged, "V"), ConfigError) << damaged;
   }
 }

@@ -1,13 +1,16 @@
 #include <lockstep/core/file_lock.h>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
@@ -101,6 +104,27 @@ TEST(FileLock, SaysWhyItCannotBe) {
   EXPECT_THAT(
       message_of<ConfigError>([&] { FileLock lock(directory / "no/lock", "the folder"); }),
       ::testing::MatchesRegex("the folder cannot be locked: .*no/lock: No such file or directory"));
+}
+
+// Another program may have written anything into the file. The message has one readable line.
+TEST(FileLock, NamesAHolderOnlyAsFarAsItIsText) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "another process"},
+      {"\x01\x02", "another process"},
+      {"\nprocess 5", "another process"},
+      {"process 5 on here\nand more", "process 5 on here"},
+      {"process ~ 5\tx", "process ~ 5"},
+      {std::string(300, 'x'), std::string(200, 'x')}};
+  const TemporaryDirectory directory;
+  for (const auto& [content, holder] : cases) {
+    directory.write("lock", content);
+    const int fd = open((directory / "lock").c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+    EXPECT_EQ(message_of<ConfigError>([&] { FileLock lock(directory / "lock", "the folder"); }),
+              "the folder is in use by " + holder);
+    EXPECT_EQ(testing_support::read_text(directory / "lock"), content);
+    close(fd);
+  }
 }
 
 }  // namespace

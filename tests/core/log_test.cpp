@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -62,6 +64,27 @@ TEST_F(Log, CarriesTheRank) {
   log_info("hello");
   ASSERT_EQ(lines_.size(), 1U);
   EXPECT_THAT(lines_[0], ::testing::StartsWith("[rank 3] "));
+}
+
+// A process reads the variable when it first needs the level, so each name needs a process.
+TEST(LogLevelOfTheEnvironment, IsTheOneThatIsNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const std::pair<const char*, LogLevel> cases[] = {{"debug", LogLevel::kDebug},
+                                                    {"info", LogLevel::kInfo},
+                                                    {"warning", LogLevel::kWarning},
+                                                    {"error", LogLevel::kError},
+                                                    {"loud", LogLevel::kWarning}};
+  const auto least_level = [] {
+    int level = 0;
+    while (!log_enabled(static_cast<LogLevel>(level))) ++level;
+    return level;
+  };
+  for (const auto& [name, level] : cases) {
+    setenv("LOCKSTEP_LOG_LEVEL", name, 1);
+    EXPECT_EXIT(std::exit(least_level()), ::testing::ExitedWithCode(static_cast<int>(level)), "")
+        << name;
+  }
+  unsetenv("LOCKSTEP_LOG_LEVEL");
 }
 
 }  // namespace

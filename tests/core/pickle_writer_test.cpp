@@ -21,6 +21,9 @@ TEST(PickleWriter, WritesIntegersInTheShortestOfItsTwoForms) {
       {0, "\x80\x02J\0\0\0\0."s},
       {-1, "\x80\x02J\xff\xff\xff\xff."s},
       {std::numeric_limits<std::int32_t>::max(), "\x80\x02J\xff\xff\xff\x7f."s},
+      {std::numeric_limits<std::int32_t>::min(), "\x80\x02J\0\0\0\x80."s},
+      {std::int64_t{std::numeric_limits<std::int32_t>::min()} - 1,
+       "\x80\x02\x8a\x08\xff\xff\xff\x7f\xff\xff\xff\xff."s},
       {std::int64_t{1} << 31, "\x80\x02\x8a\x08\0\0\0\x80\0\0\0\0."s},
       {std::numeric_limits<std::int64_t>::min(), "\x80\x02\x8a\x08\0\0\0\0\0\0\0\x80."s},
   };

@@ -12,6 +12,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/launch/launcher.h>
@@ -119,6 +120,25 @@ TEST(FailureOfARank, SaysWhatItsSignalMeans) {
     EXPECT_EQ(result.failed_rank, 0);
     EXPECT_EQ(result.details, "");
   }
+}
+
+TEST(LaunchOptions, AreRefusedByTheirNames) {
+  const auto refusal = [](const LaunchOptions& options) {
+    return testing_support::message_of<ConfigError>([&] { launch_ranks(options, [] {}); });
+  };
+  const std::pair<LaunchOptions, const char*> cases[] = {
+      {{.nproc_per_node = 0}, "launch: nproc_per_node must be from 1 to 1024, got 0"},
+      {{.nproc_per_node = 1025}, "launch: nproc_per_node must be from 1 to 1024, got 1025"},
+      {{.grace = Milliseconds(-1)}, "launch: grace must be at least 0, got -1"},
+      {{.master_port = 1, .nnodes = 65537}, "launch: nnodes must be from 1 to 65536, got 65537"},
+      {{.master_port = 1, .nnodes = 2, .node_rank = 2},
+       "launch: node_rank must be from 0 to 1, got 2"},
+      {{.nnodes = 2}, "launch: master_port must be from 1 to 65535, got 0"},
+      {{.join_timeout = Milliseconds(-1)}, "launch: join_timeout must be at least 0, got -1"},
+      {{.ranks_exec = true, .join_timeout = Milliseconds(1)},
+       "launch: join_timeout must be 0 with ranks_exec: another program cannot tell that it has "
+       "joined"}};
+  for (const auto& [options, message] : cases) EXPECT_EQ(refusal(options), message);
 }
 
 TEST(LauncherOfSeveralHosts, SaysWhatItsMeetingPointLacks) {

@@ -18,6 +18,7 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <tests/launch/channel.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::launch {
 namespace {
@@ -426,8 +427,11 @@ TEST(Launcher, KeepsThePortFreeForRanksThatBecomeAnotherProgram) {
   });
   EXPECT_EQ(result.message, "");
   const int taken = comm::listen_on("127.0.0.1", 0);
-  EXPECT_THROW(launch_ranks({.master_port = comm::bound_port(taken), .ranks_exec = true}, [] {}),
-               ConfigError);
+  const std::uint16_t port = comm::bound_port(taken);
+  EXPECT_EQ(testing_support::message_of<ConfigError>(
+                [&] { launch_ranks({.master_port = port, .ranks_exec = true}, [] {}); }),
+            str("the ranks cannot meet at 127.0.0.1:", port,
+                ": Address already in use; choose another master_port"));
   close(taken);
 }
 

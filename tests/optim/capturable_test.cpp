@@ -1,5 +1,7 @@
 // Optimizers that keep learning rates and step counts in tensors, so that a CUDA graph can replay
 // their steps.
+#include <iterator>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -257,6 +259,28 @@ TEST(Capturable, RefusesParametersOnSeveralDevicesAndSparseGradients) {
   layer->forward(torch::tensor({1})).sum().backward();
   EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step(); }),
               HasSubstr("sgd: the gradient of weight is sparse"));
+}
+
+// A skipped step changes no parameter, no state and no count.
+TEST(Capturable, LeavesEverythingAsItWasInASkippedStep) {
+  std::vector<OptimizerOptions> all(std::begin(kOptions), std::end(kOptions));
+  all.emplace_back(AdamOptions{.lr = 0.01, .amsgrad = true});
+  for (const OptimizerOptions& options : all) {
+    const Tensors plain = golden_parameters(), skipping = golden_parameters();
+    Optimizer plain_optimizer(named(plain), options), skipping_optimizer(named(skipping), options);
+    skipping_optimizer.set_capturable(true);
+    for (std::int64_t step = 1; step <= 6; ++step) {
+      const bool skips = step == 1 || step == 4;
+      for (std::size_t p = 0; p < plain.size(); ++p) {
+        plain[p].mutable_grad() = golden_gradient(p, step);
+        skipping[p].mutable_grad() = golden_gradient(p, step);
+      }
+      if (!skips) plain_optimizer.step();
+      skipping_optimizer.step_unless(torch::full({}, skips ? 1.0 : 0.0));
+      expect_equal(plain, skipping, lockstep::str(plain_optimizer.name(), " step ", step));
+    }
+    expect_equal_state(plain_optimizer, skipping_optimizer, plain_optimizer.name());
+  }
 }
 
 }  // namespace

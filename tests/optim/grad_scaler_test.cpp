@@ -358,5 +358,12 @@ TEST(GradScaler, RefusesMisuse) {
               ::testing::HasSubstr("growth_interval must be at least 1"));
 }
 
+TEST(ClipGradNorm, NamesTheNormThatIsNotFinite) {
+  const Tensors gradients = {torch::tensor({1.0F, kInfinity}), torch::ones({2}), torch::empty({0})};
+  EXPECT_EQ(testing_support::message_of<Error>(
+                [&] { get_total_norm(gradients, 2, /*error_if_nonfinite=*/true); }),
+            "clip_grad_norm_: the norm of 2 gradients is inf, so that they cannot be clipped");
+}
+
 }  // namespace
 }  // namespace lockstep

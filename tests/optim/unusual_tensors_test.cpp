@@ -14,6 +14,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -322,6 +323,40 @@ TEST(OptimizerVersions, OfGradientsRiseWithScalingAndClipping) {
   EXPECT_TRUE(notices(parameter.grad(), [&] { scaler.unscale_({parameter.grad()}); }));
   EXPECT_TRUE(notices(parameter.grad(), [&] { clip_grad_norm_({parameter}, 0.1); }));
   EXPECT_TRUE(notices(parameter.grad(), [&] { clip_grad_value_({parameter}, 0.01); }));
+}
+
+// --- Clipping by value ---------------------------------------------------------------------------
+
+TEST(ClipGradValue, TakesMissingGradientsAndSeveralTypes) {
+  const auto without = torch::zeros({2}, torch::requires_grad());
+  Tensors parameters = {without}, expected;
+  for (const auto type : {torch::kFloat64, torch::kBFloat16, torch::kFloat32}) {
+    parameters.push_back(torch::zeros({3}, torch::dtype(type).requires_grad(true)));
+    const auto values = torch::tensor({-3.0, -0.125, 2.0}).to(type);
+    parameters.back().mutable_grad() = values.clone();
+    expected.push_back(values.clamp(-0.25, 0.25));
+  }
+  clip_grad_value_(parameters, 0.25);
+  EXPECT_FALSE(without.grad().defined());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(parameters[i + 1].grad().equal(expected[i])) << expected[i].scalar_type();
+  }
+}
+
+TEST(ClipGradValue, RefusesBeforeItClips) {
+  const auto values = torch::tensor({3.0F, -4.0F});
+  const auto dense = torch::zeros({2}, torch::requires_grad());
+  dense.mutable_grad() = values.clone();
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
+  embedding->forward(torch::tensor({2})).sum().backward();
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { clip_grad_value_({dense, embedding->weight}, 1); }),
+      HasSubstr("clip_grad_value_: a gradient is sparse, which cannot be clipped by value"));
+  for (const double wrong : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { clip_grad_value_({dense}, wrong); }),
+                HasSubstr("clip_grad_value_: clip_value must be greater than 0, got "));
+  }
+  EXPECT_TRUE(dense.grad().equal(values));
 }
 
 }  // namespace

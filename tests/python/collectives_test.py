@@ -226,6 +226,34 @@ def with_gloo(rank, world):
             check_equal(name, all_reduce(ours, rank, world, dtype, op), all_reduce(gloo, rank, world, dtype, op))
 
 
+def operations_of_every_reduction(rank, world):
+    """Each call that reduces passes its operation on."""
+    def rows_of(r):
+        return [numbers(r, (4,), salt=i) for i in range(world)]
+
+    everybody = range(world)
+    for op, reduced in ((Op.MAX, torch.amax), (Op.PRODUCT, torch.prod), (Op.AVG, torch.mean)):
+        expected = [reduced(torch.stack([numbers(r, (4,), salt=i) for r in everybody]), 0) for i in everybody]
+        tensor = rows_of(rank)[0]
+        dist.reduce(tensor, dst=world - 1, op=op)
+        if rank == world - 1:
+            torch.testing.assert_close(tensor, expected[0], msg=f"reduce, {op}")
+        tensors = rows_of(rank)
+        options = dist.AllreduceCoalescedOptions()
+        options.reduceOp = op
+        raw(dist.group.WORLD).allreduce_coalesced(tensors, options).wait()
+        torch.testing.assert_close(tensors, expected, msg=f"all_reduce_coalesced, {op}")
+        output = torch.empty(4)
+        dist.reduce_scatter(output, rows_of(rank), op=op)
+        torch.testing.assert_close(output, expected[rank], msg=f"reduce_scatter, {op}")
+        dist.reduce_scatter_tensor(output.zero_(), torch.cat(rows_of(rank)), op=op)
+        torch.testing.assert_close(output, expected[rank], msg=f"reduce_scatter_tensor, {op}")
+        with dist._coalescing_manager(async_ops=True) as works:
+            dist.reduce_scatter_tensor(output.zero_(), torch.cat(rows_of(rank)), op=op)
+        works.wait()
+        torch.testing.assert_close(output, expected[rank], msg=f"coalesced reduce_scatter_tensor, {op}")
+
+
 def by_definition(rank, world):
     """Calls that Gloo lacks, or whose results are wrong over Gloo."""
     everybody = range(world)
@@ -261,6 +289,12 @@ def by_definition(rank, world):
     dist.all_reduce(whole[1::2, ::3])
     check_equal("strided", [whole], [expected])
     check_equal("reduce_scatter", reduce_scatter(None, rank, world), [sum(numbers(r, salt=rank) for r in everybody)])
+
+    operations_of_every_reduction(rank, world)
+    gathered = [[torch.empty(2), torch.empty(3, 1)] for r in everybody]
+    raw(dist.group.WORLD).allgather_coalesced(gathered, [numbers(rank, (2,)), numbers(rank, (3, 1), salt=1)]).wait()
+    for r in everybody:
+        check_equal("all_gather_coalesced", gathered[r], [numbers(r, (2,)), numbers(r, (3, 1), salt=1)])
 
     outputs = [torch.empty(r + 1, rank + 1) for r in everybody]
     dist.all_to_all(outputs, [numbers(rank, (rank + 1, r + 1), salt=r) for r in everybody])

@@ -12,6 +12,8 @@ def wrong_arguments(rank, world):
         (lambda: dist.all_reduce(torch.ones(2 + rank, 3).to_sparse()), ["all_reduce", "sparse", "shape"]),
         (lambda: dist.all_reduce(torch.ones(2, 3, dtype=[torch.float32, torch.float64][rank]).to_sparse()),
          ["all_reduce", "sparse", "type"]),
+        (lambda: dist.all_reduce(torch.ones(2, 3).to_sparse(1 + rank)),
+         ["all_reduce", f"shape [2, 3] with {1 + rank} sparse dimensions", f"that of rank {1 - rank}"]),
         *((lambda op=op, peer=peer: dist.batch_isend_irecv([dist.P2POp(op, torch.ones(3), peer)]),
            [name, f"peer must be from 0 to {world - 1}, got {peer}"])
           for op, name in ((dist.isend, "send"), (dist.irecv, "recv")) for peer in (-1, world)),
@@ -34,6 +36,8 @@ def wrong_lists(rank, world):
     before_first.rootTensor = -1
     greatest = dist.AllreduceOptions()
     greatest.reduceOp = dist.ReduceOp.MAX
+    average = dist.AllreduceOptions()
+    average.reduceOp = dist.ReduceOp.AVG
     gather = dist.distributed_c10d.AllgatherOptions()
     cases = [
         (lambda: backend.allreduce([one, other], dist.AllreduceOptions()),
@@ -43,7 +47,10 @@ def wrong_lists(rank, world):
         (lambda: backend.allreduce([one.to_sparse(), one], dist.AllreduceOptions()), ["expected sparse tensors of one shape"]),
         (lambda: backend.allreduce([one.to_sparse(), other.to_sparse()], dist.AllreduceOptions()),
          ["expected sparse tensors of one shape"]),
+        (lambda: backend.allreduce([one.to_sparse(), whole.to_sparse()], dist.AllreduceOptions()),
+         ["expected sparse tensors of one shape and type"]),
         (lambda: backend.allreduce([one.to_sparse()], greatest), ["sparse tensors only works with ReduceOp.SUM"]),
+        (lambda: backend.allreduce([one.to_sparse()], average), ["sparse tensors only works with ReduceOp.SUM"]),
         (lambda: backend.broadcast([one, one.clone()], of_second), ["invalid root tensor: 2, expected from 0 to 1"]),
         (lambda: backend.broadcast([one, one.clone()], before_first), ["invalid root tensor: -1, expected from 0 to 1"]),
         (lambda: backend.broadcast([one, other], dist.BroadcastOptions()), ["broadcast: got a", "of one shape"]),
@@ -51,6 +58,16 @@ def wrong_lists(rank, world):
         (lambda: backend.allgather([[one] * world] * 2, [one, one], gather),
          [f"got a list of {world} outputs", f"expected {2 * world} of shape [3]"]),
         (lambda: backend.allgather([[other] * (2 * world)] * 2, [one, one], gather), ["outputs of shape [2]"]),
+        (lambda: backend.allgather([[whole] * (2 * world)] * 2, [one, one], gather),
+         ["all_gather: got outputs of type", "Int", "Float"]),
+        (lambda: backend.allgather([], [], gather), ["all_gather: got no tensors, expected at least 1"]),
+        (lambda: backend.allgather_coalesced([[one]], [one]), ["all_gather_coalesced: got 1 outputs for 2 inputs"]),
+        (lambda: backend.allgather_coalesced([[one, other], [one]], [one, other]),
+         ["all_gather_coalesced: got 1 outputs for 2 inputs, expected one for each"]),
+        (lambda: backend.reduce_scatter([one], [[one] * world] * 2, dist.ReduceScatterOptions()),
+         ["reduce_scatter: got 1 outputs for 2 inputs"]),
+        (lambda: backend.reduce_scatter([one, other], [[one] * world] * 2, dist.ReduceScatterOptions()),
+         ["reduce_scatter: got 2 tensors, expected 1"]),
         (lambda: backend.reduce([one, one], dist.ReduceOptions()), ["reduce: got 2 tensors, expected 1"]),
         (lambda: backend.send([one, one], 1 - rank, 0), ["send: got 2 tensors, expected 1"]),
         (lambda: backend.recv([one, one], 1 - rank, 0), ["recv: got 2 tensors, expected 1"]),
@@ -93,7 +110,7 @@ def own_deadline(rank, world):
         store.wait(["waited"])
     work = dist.all_reduce(tensor, async_op=True)
     if rank == 0:
-        with raises(dist.DistBackendError, " Timed out waiting 50"):
+        with raises(dist.DistBackendError, " Timed out waiting 50 ms: rank 0: lockstep:all_reduce is not done yet"):
             work.wait(datetime.timedelta(milliseconds=50))
         store.set("waited", "1")
     work.wait()
@@ -118,6 +135,33 @@ def monitored(rank, world, wait_all_ranks):
         group.monitored_barrier(datetime.timedelta(milliseconds=500), wait_all_ranks)
     if rank == 0:
         store.set("given up", "1")
+
+
+def monitored_alone(rank, world, wait_all_ranks):
+    """Only rank 0 calls the barrier. It names all missing ranks if it has waited for all."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank != 0:
+        store.wait(["given up"])
+        return
+    names = "Ranks 1, 2" if wait_all_ranks else "Rank 1"
+    with raises(dist.DistBackendError, f"[Rank 0]: {names} failed to pass monitoredBarrier in 300 ms"):
+        dist.group.WORLD.monitored_barrier(datetime.timedelta(milliseconds=300), wait_all_ranks)
+    store.set("given up", "1")
+
+
+def deadline_of_a_call(rank, world):
+    """A call with its own timeout fails at it, not at the group's."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["given up"])
+        return 0
+    options = dist.AllreduceOptions()
+    options.timeout = datetime.timedelta(milliseconds=400)
+    begin = time.monotonic()
+    with raises(dist.DistBackendError, "all_reduce[float32, 4", "rank 1", " Timed out ", "0.4 s"):
+        dist.group.WORLD._get_backend(torch.device("cpu")).allreduce([torch.ones(4)], options).wait()
+    store.set("given up", "1")
+    return time.monotonic() - begin
 
 
 def monitored_over_gloo(rank, world, meeting):
@@ -215,6 +259,16 @@ class Failures(Ranks):
         for wait_all_ranks in (False, True):
             with self.subTest(wait_all_ranks=wait_all_ranks):
                 self.run_ranks(monitored, 3, wait_all_ranks)
+
+    def test_monitored_barrier_of_one_rank(self):
+        for wait_all_ranks in (False, True):
+            with self.subTest(wait_all_ranks=wait_all_ranks):
+                self.run_ranks(monitored_alone, 3, wait_all_ranks)
+
+    def test_a_deadline_of_one_call(self):
+        seconds = self.run_ranks(deadline_of_a_call, 2, timeout=60)[0]
+        self.assertGreater(seconds, 0.35)
+        self.assertLess(seconds, 20)
 
     def test_monitored_barrier_over_gloo(self):
         self.run_ranks(monitored_over_gloo, 3, str(self.folder / "store"), backend=None)

@@ -134,12 +134,19 @@ def result_futures(rank, world):
         store.wait(["given up"])
         return
     failing = dist.all_reduce(torch.ones(4), async_op=True)
+    unasked = dist.all_reduce(torch.ones(4), async_op=True)
     result = failing.get_future_result()
     dist.group.WORLD._get_backend(torch.device("cpu")).abort()
     assert result.wait() == comm_error
     assert failing.get_future_result().value() == comm_error
     with raises(dist.DistBackendError, "aborted"):
         failing.get_future().wait()
+    with raises(dist.DistBackendError, "aborted"):
+        unasked.wait()
+    assert unasked.is_completed() and not unasked.is_success()
+    assert unasked.get_future_result().done() and unasked.get_future_result().value() == comm_error
+    with raises(dist.DistBackendError, "aborted"):
+        unasked.get_future().wait()
     store.set("given up", "1")
 
 

@@ -89,5 +89,31 @@ TEST(Rebucket, KeepsBucketsOfTheSameCap) {
   }
 }
 
+// The first bucket of a run exceeds its cap by up to its last parameter.
+TEST(Rebucket, KeepsAFirstBucketUpToTwiceItsCap) {
+  const auto first_of = [](double mebibytes, std::int64_t parameters) {
+    const std::vector<ProfileBucket> recorded = {
+        {.bytes = mebibytes * kMebibyte, .ready_seconds = 0.1, .parameters = parameters},
+        {.bytes = 26 * kMebibyte, .ready_seconds = 0.5, .parameters = 26},
+        {.bytes = 26 * kMebibyte, .ready_seconds = 0.7, .parameters = 26},
+        {.bytes = 1 * kMebibyte, .ready_seconds = 0.9, .parameters = 1}};
+    return rebucket(recorded, bucket_sizes(5)).front();
+  };
+  EXPECT_DOUBLE_EQ(first_of(1.5, 3).bytes, 1.5 * kMebibyte);
+  EXPECT_EQ(first_of(1.5, 3).parameters, 3);
+  EXPECT_DOUBLE_EQ(first_of(2, 4).bytes, 2 * kMebibyte);
+  EXPECT_DOUBLE_EQ(first_of(2.5, 5).bytes, 1 * kMebibyte);
+  EXPECT_EQ(first_of(2.5, 5).parameters, 2);
+  EXPECT_DOUBLE_EQ(first_of(2.5, 1).bytes, 2.5 * kMebibyte) << "a parameter is never divided";
+}
+
+TEST(Rebucket, HasTheCapsOfDdp) {
+  EXPECT_DOUBLE_EQ(bucket_sizes(25).cap_bytes, 25 * kMebibyte);
+  EXPECT_DOUBLE_EQ(bucket_sizes(25).first_cap_bytes, kMebibyte);
+  EXPECT_DOUBLE_EQ(bucket_sizes(0.5).cap_bytes, 0.5 * kMebibyte);
+  EXPECT_DOUBLE_EQ(bucket_sizes(0.5).first_cap_bytes, 0.5 * kMebibyte);
+  EXPECT_TRUE(rebucket({}, bucket_sizes(25)).empty());
+}
+
 }  // namespace
 }  // namespace lockstep::simulate

@@ -1,10 +1,12 @@
 #include <lockstep/simulate/trace_profile.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,6 +42,7 @@ struct TracedDetails {
   bool accumulates = false;      // a backward before the last one
   int buckets = 2;
   std::string last_bytes = "8000";  // size of the second bucket
+  int slower = 0;                   // by how many microseconds each forward takes longer
 };
 
 // A rank whose steps have known times, in microseconds from their start. Forward takes 1,000 (1,100
@@ -52,7 +55,7 @@ class TracedRank {
       : trace_{.rank = rank}, details_(std::move(details)) {
     int begin = 0;
     for (int i = 0; i < steps; ++i) {
-      add_step(begin, rank == 1 ? 100 : 0, i);
+      add_step(begin, (rank == 1 ? 100 : 0) + details_.slower * i, i);
       begin += 3550 + details_.longer * i;
       if (i >= details_.pauses) continue;
       add(i % 2 == 0 ? "evaluation" : "checkpoint", "phase", begin, 90'000, "training");
@@ -399,6 +402,46 @@ TEST_F(TraceProfileTest, RefusesAProfileThatCannotBe) {
               HasSubstr("profile.json: strategy must be ddp, got 'zero1'"));
   EXPECT_THAT(refusal_of(R"([{"ready_seconds": 0.5}])"),
               HasSubstr("profile.json is not the profile of a step: 'bytes' is missing"));
+}
+
+// Rank 0 lacks its first step. Its four steps are the last four of rank 1, which is always 100
+// microseconds later.
+TEST_F(TraceProfileTest, ComparesTheLastStepsOfRanks) {
+  write(5, {.begins_late = true, .slower = 20}, {.slower = 20});
+  const StepProfile profile = read_trace_profile(folder_.path());
+  EXPECT_EQ(profile.steps, 4);
+  EXPECT_NEAR(profile.straggler_seconds, 50e-6, 1e-9);
+}
+
+TEST_F(TraceProfileTest, ExposesNothingWhereEveryReductionIsHidden) {
+  RankTrace trace = TracedRank(0, 4).trace();
+  std::erase_if(trace.spans, [](const Span& span) { return span.name == "exposed communication"; });
+  write_chrome_trace(folder_ / "hidden.json", {trace});
+  const StepProfile profile = find_step_profile(folder_ / "hidden.json");
+  EXPECT_EQ(profile.ranks, 1);
+  EXPECT_DOUBLE_EQ(profile.exposed_seconds, 0);
+  EXPECT_DOUBLE_EQ(profile.straggler_seconds, 0);
+  EXPECT_NEAR(profile.forward_seconds, 1000e-6, 1e-9);
+  EXPECT_NEAR(profile.other_seconds, (10 + 300) * 1e-6, 1e-9);
+}
+
+TEST_F(TraceProfileTest, IsReadFromSpansInAnyOrder) {
+  write(5, {.wait = 70, .longer = 10}, {.wait = 20, .longer = 10});
+  const std::string expected = to_json(read_trace_profile(folder_.path()));
+  std::vector<RankTrace> ranks = {TracedRank(0, 5, {.wait = 70, .longer = 10}).trace(),
+                                  TracedRank(1, 5, {.wait = 20, .longer = 10}).trace()};
+  for (RankTrace& rank : ranks) std::ranges::reverse(rank.spans);
+  write_chrome_trace(folder_ / "trace.json", ranks);
+  EXPECT_EQ(to_json(read_trace_profile(folder_.path())), expected);
+}
+
+TEST_F(TraceProfileTest, RefusesNumbersThatCannotBeRead) {
+  write(4, {.last_bytes = "many"}, {.last_bytes = "many"});
+  EXPECT_THAT(refusal(), HasSubstr("trace.json is not what Lockstep writes: a number cannot be "
+                                   "read"));
+  write(4);
+  folder_.write("run.json", record_of("ddp", 0));
+  EXPECT_THAT(refusal(), HasSubstr("it has 2 ranks and run.json beside it 0"));
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 #include <lockstep/train/task/metrics.h>
 
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/conv.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/optimization/step_seed.h>
 #include <lockstep/train/strategies/strategy.h>
@@ -255,6 +260,43 @@ TEST(Strategy, SingleRefusesSeveralProcesses) {
   for (const auto& error : errors) EXPECT_NE(error.find("use strategy ddp"), std::string::npos);
   const ProcessGroup alone = init_process_group({.environment = WorkerEnvironment{}});
   EXPECT_THROW(make_strategy("zero9", alone), ConfigError);
+}
+
+// A resumed run compares these texts with those of the checkpoint.
+TEST(Strategy, SaysHowItDividesABatch) {
+  const ProcessGroup alone = init_process_group({.environment = WorkerEnvironment{}});
+  const auto parts = [&](const char* strategy, const StrategyOptions& options) {
+    return make_strategy(strategy, alone, options)->batch_parts();
+  };
+  for (const char* strategy : {"single", "ddp", "zero1"}) {
+    EXPECT_EQ(parts(strategy, {}), "whole") << strategy;
+  }
+  for (const char* strategy : {"ddp", "zero1"}) {
+    EXPECT_EQ(parts(strategy, {.sync_batchnorm = true}), "normalised over the ranks") << strategy;
+  }
+  EXPECT_EQ(parts("pipeline", {.stages = 2, .micro_batches = 1}), "1 micro-batch");
+  EXPECT_EQ(parts("pipeline", {.stages = 2, .micro_batches = 3}), "3 micro-batches");
+}
+
+// With one input channel, a weight is dense in both formats.
+TEST(MemoryFormat, OfConvolutionsBecomesChannelsLast) {
+  struct Net : torch::nn::Module {
+    torch::nn::Conv2d one = register_module("one", torch::nn::Conv2d(1, 4, 3));
+    torch::nn::Conv2d three = register_module("three", torch::nn::Conv2d(3, 4, 2));
+    torch::nn::Conv3d deep = register_module("deep", torch::nn::Conv3d(2, 2, 2));
+  } net;
+  const torch::Tensor one = net.one->weight.detach().clone();
+  const torch::Tensor three = net.three->weight.detach().clone();
+  const std::vector<std::int64_t> deep = net.deep->weight.strides().vec();
+  const torch::Tensor parameter = net.three->weight;
+  to_channels_last(net);
+  EXPECT_EQ(net.one->weight.strides().vec(), (std::vector<std::int64_t>{9, 1, 3, 1}));
+  EXPECT_EQ(net.three->weight.strides().vec(), (std::vector<std::int64_t>{12, 1, 6, 3}));
+  EXPECT_EQ(net.deep->weight.strides().vec(), deep);
+  EXPECT_TRUE(net.one->weight.equal(one));
+  EXPECT_TRUE(net.three->weight.equal(three));
+  EXPECT_TRUE(net.three->weight.is_same(parameter));
+  EXPECT_TRUE(net.three->weight.requires_grad());
 }
 
 }  // namespace

@@ -207,6 +207,18 @@ TEST(ModelSummary, CountsTiedAndFrozenParameters) {
   EXPECT_THAT(shapes.at(""), ElementsAre(4, 2, 7));
 }
 
+template <class Value>
+struct SummaryGenericImpl : torch::nn::Module {};
+
+TEST(ModelSummary, NamesTypesWithoutScopesArgumentsAndTheEndingOfHolders) {
+  const auto type_of = [](torch::nn::Module& module) { return summarize(module).modules[0].type; };
+  SummaryGenericImpl<std::map<std::string, int>> generic;
+  EXPECT_EQ(type_of(generic), "SummaryGeneric");
+  torch::nn::Module impl("Impl"), simple("Simple");
+  EXPECT_EQ(type_of(impl), "Impl") << "nothing would be left";
+  EXPECT_EQ(type_of(simple), "Simple");
+}
+
 TEST(ModelSummary, PassesOnWhatTheForwardThrows) {
   MnistNet net;
   EXPECT_EQ(message_of<ConfigError>([&] { summarize(*net, -2); }),

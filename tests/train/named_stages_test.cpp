@@ -1,4 +1,4 @@
-// The names of the cuts between stages, and what stages may share.
+// The names of the cuts between stages, what stages may share, and the criterion of the last one.
 #include <lockstep/train/strategies/named_stages.h>
 
 #include <string>
@@ -7,8 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/balance.h>
+#include <lockstep/train/strategies/stage_criterion.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::train {
@@ -68,6 +73,49 @@ TEST(NamedStages, ShareBuffersOnlyOnOneRank) {
             "strategy hybrid: stages 0 and 2 are on different ranks and share the buffer 'mean', "
             "of which each rank would update a copy of its own; give each stage a module of its "
             "own for it");
+}
+
+TEST(NamedStages, AreAsManyAsTheTaskWasAskedFor) {
+  const torch::nn::Sequential net(torch::nn::Tanh(), torch::nn::Linear(3, 2));
+  ClassificationTask task(net, ClassificationLoss::kCrossEntropy,
+                          [net](int) { return pipeline::stage_modules(split(net, {1, 1})); });
+  EXPECT_EQ(message_of<ConfigError>(
+                [&] { named_stages(task, task.module(), 1, StepSettings(), "hybrid"); }),
+            "strategy hybrid: the task was asked for 1 stage and gave 2");
+  const auto stages = named_stages(task, task.module(), 2, StepSettings(), "hybrid");
+  ASSERT_EQ(stages.size(), 2U);
+  EXPECT_THAT(stages[0].parameters, IsEmpty());
+  ASSERT_EQ(stages[1].parameters.size(), 2U);
+  EXPECT_EQ(stages[1].parameters[0].first, "1.weight") << "by its name in the whole model";
+  EXPECT_EQ(stages[1].parameters[1].first, "1.bias");
+}
+
+// Micro-batches of 3 and 1 samples. The call without a graph is that of a forward that will be
+// repeated.
+TEST(StageCriterion, HasTheMeanOverSamplesAndWeighsOnlyTheLoss) {
+  const torch::nn::Sequential net(torch::nn::Linear(2, 2));
+  const ClassificationTask task(net, ClassificationLoss::kCrossEntropy);
+  const torch::Tensor outputs =
+      torch::tensor({{1.0, 0.5}, {0.0, 2.0}, {-1.0, 1.0}, {3.0, 0.0}}, torch::kFloat32)
+          .requires_grad_();
+  const torch::Tensor labels = torch::tensor({0, 1, 0, 1});
+  const GradScaler scaler({.init_scale = 8});
+  const StepSettings settings{.scaler = &scaler};
+  const StepPart part{.weight = 0.25};
+  StageCriterion criterion(task, settings, part, 4);
+  {
+    const torch::NoGradGuard no_grad;
+    criterion(outputs.narrow(0, 0, 3), labels.narrow(0, 0, 3));
+  }
+  const torch::Tensor first = criterion(outputs.narrow(0, 0, 3), labels.narrow(0, 0, 3));
+  const torch::Tensor second = criterion(outputs.narrow(0, 3, 1), labels.narrow(0, 3, 1));
+  const torch::Tensor losses =
+      -outputs.log_softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1).detach();
+  EXPECT_NEAR(criterion.mean().item<double>(), losses.mean().item<double>(), 1e-5);
+  EXPECT_FALSE(criterion.mean().requires_grad());
+  EXPECT_NEAR(first.item<double>(), losses.narrow(0, 0, 3).mean().item<double>() * 0.25 * 8, 1e-5);
+  EXPECT_NEAR(second.item<double>(), losses[3].item<double>() * 0.25 * 8, 1e-5);
+  EXPECT_TRUE(first.requires_grad());
 }
 
 }  // namespace

@@ -17,12 +17,14 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::train {
 namespace {
 
 using testing::Each;
 using testing::HasSubstr;
+using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_group;
 
@@ -176,6 +178,59 @@ TEST(StageOptimizerFailures, EndTheRanksThatHaveLoadedTheirState) {
     group.barrier();
   });
   EXPECT_THAT(errors, Each(HasSubstr("the state is broken")));
+}
+
+// Two stages of one process, each with a parameter whose gradient is 1.
+struct TwoStages {
+  TwoStages() {
+    const ProcessGroup alone = init_process_group({.environment = WorkerEnvironment{}});
+    const OptimizerOptions options = SgdOptions{.lr = 1, .momentum = 0.5};
+    std::vector<StageOptimizer> stages;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i].mutable_grad() = torch::ones({1});
+      const NamedTensors own = {{str("p", i), parameters[i]}};
+      stages.push_back(
+          {.optimizer = make_replicated_optimizer(own, options, alone), .parameters = own});
+    }
+    optimizer = make_stage_optimizers(std::move(stages), options, std::nullopt);
+  }
+  Tensors parameters = {torch::zeros({1}, torch::requires_grad()),
+                        torch::zeros({1}, torch::requires_grad())};
+  std::unique_ptr<RunOptimizer> optimizer;
+};
+
+TEST(StageOptimizers, PassOnRatesAndMomentaToAllStages) {
+  TwoStages two;
+  EXPECT_EQ(two.optimizer->lr(), 1);
+  two.optimizer->step();  // to -1, with a momentum buffer of 1
+  two.optimizer->set_lr(2);
+  two.optimizer->set_momentum(0.25);
+  EXPECT_EQ(two.optimizer->lr(), 2);
+  two.optimizer->step();  // by 2 * (0.25 * 1 + 1)
+  for (const torch::Tensor& parameter : two.parameters) EXPECT_EQ(parameter.item<double>(), -3.5);
+}
+
+TEST(StageOptimizers, HaveTheGradientsOfTheParametersThatAreAskedFor) {
+  TwoStages two;
+  EXPECT_EQ(two.optimizer->gradients().size(), 2U);
+  const torch::Tensor other = torch::zeros({1}, torch::requires_grad());
+  const Tensors gradients = two.optimizer->gradients_of({other, two.parameters[1]});
+  ASSERT_EQ(gradients.size(), 1U);
+  EXPECT_TRUE(gradients[0].is_same(two.parameters[1].grad()));
+}
+
+TEST(StageOptimizers, RefuseWhatOnlyTheDeviceCouldDo) {
+  TwoStages two;
+  EXPECT_FALSE(two.optimizer->can_skip_on_device());
+  two.optimizer->set_capturable(false);
+  EXPECT_THAT(message_of<ConfigError>([&] { two.optimizer->set_capturable(true); }),
+              HasSubstr("Trainer: this optimizer counts its steps on the host"));
+  EXPECT_THROW(two.optimizer->step_unless(torch::zeros({})), InternalError);
+}
+
+TEST(StageOptimizers, FindTheParameterOfAState) {
+  EXPECT_EQ(parameter_of_state("exp_avg.layer1.0.conv1.weight"), "layer1.0.conv1.weight");
+  EXPECT_EQ(parameter_of_state("step.weight"), "weight");
 }
 
 }  // namespace

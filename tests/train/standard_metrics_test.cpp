@@ -110,6 +110,11 @@ TEST(StandardMetrics, RefuseWhatTheyCannotTake) {
   MeanSquaredError mse;
   EXPECT_THAT(message_of<ConfigError>([&] { mse.update(kOutputs, kTargets); }),
               HasSubstr("got outputs [4, 3] and targets [4]; expected one shape"));
+  const torch::Tensor complex = torch::complex(kOutputs, kOutputs);
+  for (const auto& [output, target] : {std::pair(complex, kOutputs), {kOutputs, complex}}) {
+    EXPECT_THAT(message_of<ConfigError>([&, &o = output, &t = target] { mse.update(o, t); }),
+                HasSubstr("metric mse: got outputs of type "));
+  }
 }
 
 // The F1 score of class 2.
@@ -145,6 +150,19 @@ TEST(SumMetric, RefusesAnotherNumberOfSums) {
   SumMetric total("total", 1, one, value);
   EXPECT_EQ(message_of<ConfigError>([&] { total.update(kOutputs, kTargets); }),
             "metric total: the sums of a batch have shape [], expected [1]");
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{3}, {2, 1}}) {
+    const auto others = [&](const torch::Tensor&, const torch::Tensor&) {
+      return torch::ones(shape);
+    };
+    SumMetric two("two", 2, others, value);
+    EXPECT_EQ(message_of<ConfigError>([&] { two.update(kOutputs, kTargets); }),
+              lockstep::str("metric two: the sums of a batch have shape ", at::IntArrayRef(shape),
+                            ", expected [2]"));
+  }
+  EXPECT_EQ(message_of<ConfigError>([&] { SumMetric("total", 1, nullptr, value); }),
+            "metric total: a function is empty");
+  EXPECT_EQ(message_of<ConfigError>([&] { SumMetric("total", 1, one, nullptr); }),
+            "metric total: a function is empty");
 }
 
 // A user-defined metric: the confidence of the net's answers, in tenths.

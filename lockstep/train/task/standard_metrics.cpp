@@ -122,6 +122,12 @@ void MeanSquaredError::update(const torch::Tensor& output, const torch::Tensor& 
     throw ConfigError(lockstep::str("metric ", name_, ": got outputs ", output.sizes(),
                                     " and targets ", target.sizes(), "; expected one shape"));
   }
+  // A conversion to a real type would drop the imaginary parts.
+  if (output.is_complex() || target.is_complex()) {
+    throw ConfigError(lockstep::str(
+        "metric ", name_, ": got outputs of type ", output.scalar_type(), " and targets of type ",
+        target.scalar_type(), "; expected real numbers, such as those of view_as_real()"));
+  }
   const torch::ScalarType type =
       output.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   const torch::Tensor difference = output.to(type) - target.to(output.device(), type);

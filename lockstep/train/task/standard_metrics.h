@@ -68,7 +68,8 @@ class LOCKSTEP_API ConfusionMatrix final : public Metric {
   torch::Tensor counts_;  // int64 [num_classes * num_classes]
 };
 
-/// The mean of the squared differences over all elements. Outputs and targets have equal shapes.
+/// The mean of the squared differences over all elements. Outputs and targets are real numbers of
+/// equal shapes.
 class LOCKSTEP_API MeanSquaredError : public Metric {
  public:
   explicit MeanSquaredError(std::string name = "mse") : name_(std::move(name)) {

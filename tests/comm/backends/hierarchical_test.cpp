@@ -13,6 +13,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/gloo_groups.h>
+#include <tests/support/messages.h>
 #include <tests/support/moment.h>
 
 namespace lockstep::comm {
@@ -129,6 +130,33 @@ TEST_P(Hierarchical, MovesAndSends) {
       check_messages(caller, count, /*any_source=*/false);
     auto tensor = torch::ones({4});
     EXPECT_THROW(caller.backend->recv(tensor, std::nullopt, 0), ConfigError);
+  });
+  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().locations.size())));
+}
+
+TEST_P(Hierarchical, NamesTheSenderByItsRankInTheWholeGroup) {
+  const auto errors = run(GetParam().local, GetParam().locations, [](Caller& caller) {
+    std::vector<int> peers;
+    std::vector<torch::Tensor> received;
+    std::vector<std::shared_ptr<Work>> receives, sends;
+    const auto mine = torch::full({3}, caller.rank);
+    for (int peer = 0; peer < caller.size; ++peer) {
+      if (peer == caller.rank) continue;
+      peers.push_back(peer);
+      received.push_back(torch::zeros({3}, torch::kInt64));
+      receives.push_back(caller.backend->recv(received.back(), peer, 5));
+      sends.push_back(caller.backend->send(mine, peer, 5));
+    }
+    for (const auto& work : sends) work->wait();
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      receives[i]->wait();
+      EXPECT_EQ(receives[i]->source_rank(), peers[i]) << "on rank " << caller.rank;
+      testing_support::expect_equal(received[i], torch::full({3}, peers[i]), "a message");
+    }
+    EXPECT_THAT(testing_support::message_of<ConfigError>(
+                    [&] { caller.backend->recv(torch::zeros({3}), std::nullopt, 5); }),
+                HasSubstr("recv: the hierarchical backend cannot receive from any rank; name the "
+                          "source, or receive in a group made by new_group(ranks, \"gloo\")"));
   });
   EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().locations.size())));
 }

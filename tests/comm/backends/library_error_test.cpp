@@ -1,4 +1,6 @@
 // What is kept of the error messages of communication libraries.
+#include <exception>
+#include <stdexcept>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -19,6 +21,13 @@ class LibraryErrors : public testing::TestWithParam<LibraryText> {};
 
 TEST_P(LibraryErrors, AreOneLine) {
   EXPECT_EQ(c10d_adapter::essence(GetParam().text), GetParam().essence);
+}
+
+TEST(LibraryError, IsTheEssenceOfAnException) {
+  EXPECT_EQ(c10d_adapter::essence(std::make_exception_ptr(std::runtime_error(
+                "[/build/gloo/pair.cc:1] closed\nException raised from read at /build/x.cc"))),
+            "closed");
+  EXPECT_EQ(c10d_adapter::essence(std::make_exception_ptr(7)), "an error that says nothing");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -46,6 +55,18 @@ INSTANTIATE_TEST_SUITE_P(
                     "check failed."},
         LibraryText{"NcclAborted", "NCCL communicator was aborted on rank 1. ",
                     "NCCL communicator was aborted on rank 1. "},
+        LibraryText{"GlooWithoutAPlace", "[/build/gloo/pair.cc:534", "[/build/gloo/pair.cc:534"},
+        LibraryText{"NcclWithoutMeaning", "NCCL error in: /build/NCCLUtils.cpp:94",
+                    "NCCL error in: /build/NCCLUtils.cpp:94"},
+        LibraryText{"NcclWithAnEmptyCause",
+                    "NCCL error in: /build/NCCLUtils.cpp:94, remote error\nncclRemoteError: A peer "
+                    "has\n  failed.\nLast error:\n \n",
+                    "NCCL error: remote error; ncclRemoteError: A peer has failed."},
+        LibraryText{"NcclWithALongCause",
+                    "NCCL error: system error\nLast error:\n" + std::string(1000, 'x'),
+                    "NCCL error: system error; last error: " + std::string(400, 'x')},
+        LibraryText{"CauseOfAnotherLibrary", "no memory\nLast error:\nmore", "no memory"},
+        LibraryText{"Nothing", "", ""},
         LibraryText{"OtherLines", "CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA",
                     "CUDA error: out of memory"}),
     [](const auto& info) { return info.param.name; });

@@ -149,6 +149,20 @@ TEST_P(Messages, OfABatchDoNotWaitForEachOther) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
+TEST_P(Messages, MayBeNone) {
+  const auto errors = run_group(2, GetParam(), [](ProcessGroup group) {
+    EXPECT_TRUE(group.batch_isend_irecv({}).empty());
+    const auto nothing = group.async_all_reduce_coalesced({});
+    EXPECT_TRUE(nothing->is_completed());
+    EXPECT_EQ(nothing->error(), nullptr);
+    group.broadcast_coalesced({}, 1);
+    auto tensor = torch::ones({2});
+    group.all_reduce(tensor);
+    require_equal(tensor, torch::full({2}, 2.0F), "sum");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 TEST_P(Messages, AndCollectivesRunBesideEachOther) {
   const auto errors = run_group(2, GetParam(), [](ProcessGroup group) {
     const int peer = 1 - group.rank();

@@ -266,6 +266,81 @@ TEST_P(OddTensors, ThatAreExpandedMayBeRead) {
   });
 }
 
+// Most calls move elements in logical order, whatever their order in memory.
+TEST_P(OddTensors, OfChannelsLastArriveInLogicalOrder) {
+  run([](ProcessGroup group) {
+    const int size = group.size(), rank = group.rank(), root = size - 1;
+    const auto format = at::MemoryFormat::ChannelsLast;
+    const auto numbers = [](int r) {
+      return torch::arange(120, torch::kFloat32).view({2, 3, 4, 5}) + 200 * r;
+    };
+    const auto ordered = [&](int r) { return numbers(r).contiguous(format); };
+    Tensors all, all_ordered;
+    for (int r = 0; r < size; ++r) {
+      all.push_back(numbers(r));
+      all_ordered.push_back(ordered(r));
+    }
+    const auto blanks = [&] {
+      Tensors tensors;
+      for (int r = 0; r < size; ++r) tensors.push_back(torch::zeros_like(all_ordered[0]));
+      return tensors;
+    };
+    const auto expect_all = [&](const Tensors& got, const char* call) {
+      for (std::size_t r = 0; r < got.size(); ++r) {
+        LOCKSTEP_CHECK(got[r].is_contiguous(format), call);
+        require_equal(got[r], all[r], call);
+      }
+    };
+    Tensors outputs = blanks();
+    group.all_gather(outputs, ordered(rank));
+    expect_all(outputs, "all_gather");
+    auto whole = torch::zeros({2 * size, 3, 4, 5}).contiguous(format);
+    group.all_gather_into_tensor(whole, ordered(rank));
+    require_equal(whole, torch::cat(all), "all_gather_into_tensor");
+    outputs = rank == root ? blanks() : Tensors();
+    group.gather(ordered(rank), outputs, root);
+    expect_all(outputs, "gather");
+
+    auto output = blanks()[0];
+    group.scatter(output, rank == root ? all_ordered : Tensors(), root);
+    require_equal(output, numbers(rank), "scatter");
+    output.zero_();
+    group.reduce_scatter(output, all_ordered);
+    require_equal(output, numbers(rank) * size, "reduce_scatter");
+    output.zero_();
+    group.reduce_scatter_tensor(output, torch::cat(all).contiguous(format));
+    require_equal(output, numbers(rank) * size, "reduce_scatter_tensor");
+
+    outputs = blanks();
+    group.all_to_all(outputs, Tensors(all.size(), ordered(rank)));
+    expect_all(outputs, "all_to_all");
+    whole.zero_();
+    const Tensors own(all.size(), numbers(rank));
+    group.all_to_all_single(whole, torch::cat(own).contiguous(format));
+    require_equal(whole, torch::cat(all), "all_to_all_single");
+
+    const auto sum = torch::stack(all).sum(0);
+    auto tensor = ordered(rank);
+    group.all_reduce_coalesced({torch::ones({2}), tensor});
+    require_equal(tensor, sum, "all_reduce_coalesced");
+    tensor = ordered(rank);
+    group.broadcast_coalesced({torch::ones({2}), tensor}, root);
+    require_equal(tensor, numbers(root), "broadcast_coalesced");
+    tensor = ordered(rank);
+    group.reduce(tensor, root);
+    require_equal(tensor, rank == root ? sum : numbers(rank), "reduce");
+    tensor = ordered(rank);
+    group.broadcast(tensor, root);
+    require_equal(tensor, numbers(root), "broadcast");
+    if (size == 1) return;
+    const int left = (rank + size - 1) % size;
+    const auto work = group.irecv(tensor, left);
+    group.send(ordered(rank), (rank + 1) % size);
+    work->wait();
+    require_equal(tensor, numbers(left), "a message");
+  });
+}
+
 TEST_P(OddTensors, OfTypesWithoutArithmeticMoveAndAreNotReduced) {
   run([](ProcessGroup group) {
     const int size = group.size(), rank = group.rank();

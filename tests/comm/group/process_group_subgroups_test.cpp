@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <latch>
+#include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -20,6 +23,7 @@
 namespace lockstep::comm {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -163,6 +167,173 @@ TEST_P(Subgroups, OutliveTheirParent) {
     group->barrier();
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST_P(Subgroups, OfOneKeyKeepTheOrderOfTheirParent) {
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    auto group = world.split(3, world.rank() % 2);
+    ASSERT_TRUE(group);
+    EXPECT_EQ(group->world_ranks(), (std::vector<int>{0, 2, 1, 3}));
+    require_sum(*group, world.rank(), 6, "all ranks");
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, CountRootsObjectsAndMessagesByTheirOwnRanks) {
+  using Texts = std::vector<std::string>;
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    if (auto group = world.new_group({3, 1})) {
+      const bool first = group->rank() == 0;
+      const std::string own = lockstep::str(world.rank());
+      EXPECT_EQ(group->all_gather_object(own), (Texts{"3", "1"}));
+      EXPECT_EQ(group->gather_object(own, 1), first ? Texts() : (Texts{"3", "1"}));
+      EXPECT_EQ(group->broadcast_object(own, 0), "3");
+      EXPECT_EQ(group->scatter_object(first ? Texts() : Texts{"to 3", "to 1"}, 1), "to " + own);
+      auto tensor = torch::full({2}, world.rank());
+      if (first) {
+        group->send(tensor, 1);
+      } else {
+        EXPECT_EQ(group->recv(tensor), 0) << "the sender's rank in the group";
+        require_equal(tensor, torch::full({2}, 3), "a message");
+      }
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, NameTheRanksOfTheWorldInRefusals) {
+  std::latch seen(2);
+  const auto errors = run_group(4, GetParam(), [&](ProcessGroup world) {
+    if (auto group = world.new_group({3, 1})) {
+      const bool first = group->rank() == 0;
+      const std::string own = lockstep::str("rank ", world.rank(), ": ");
+      EXPECT_EQ(message_of<ConfigError>([&] { group->broadcast(torch::ones({2}), 2); }),
+                own + "broadcast: root must be from 0 to 1, got 2");
+      EXPECT_EQ(message_of<ConfigError>([&] { group->new_group({0, 2}); }),
+                own + "new_group: ranks must be different and from 0 to 1, got 0, 2");
+      EXPECT_EQ(message_of<ConfigError>([&] {
+                  group->new_group(first ? std::vector<int>{0, 1} : std::vector<int>{1, 0});
+                }),
+                "new_group: rank 1 gave ranks 1, 0, rank 3 gave 0, 1; give all the same");
+      for (const int root : {0, 1}) {
+        const std::vector<std::string> objects(group->rank() == root ? 3 : 0, "object");
+        EXPECT_EQ(message_of<ConfigError>([&] { group->scatter_object(objects, root); }),
+                  lockstep::str("rank ", root == 0 ? 3 : 1,
+                                ": scatter_object: got 3 objects, expected 2, one for each rank"));
+      }
+      if (first) {
+        EXPECT_THAT(message_of<TimeoutError>(
+                        [&] { group->monitored_barrier(std::chrono::milliseconds(200)); }),
+                    StartsWith("rank 3 waited 0.2 s for rank 1 of 2 in the monitored barrier"));
+      }
+      seen.arrive_and_wait();
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, NameTheRanksOfTheWorldThatCallDifferentOperations) {
+  std::latch seen(2);
+  const auto errors = run_group(4, GetParam(), [&](ProcessGroup world) {
+    if (auto group = world.new_group({3, 1})) {
+      const auto message =
+          message_of<CommError>([&] { group->all_reduce(torch::ones({4 + group->rank()})); });
+      for (const char* text :
+           {"rank 3", "rank 1", "all_reduce[float32, 4]", "all_reduce[float32, 5]"}) {
+        EXPECT_THAT(message, HasSubstr(text));
+      }
+      seen.arrive_and_wait();
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST(SubgroupMessages, OfAnotherSizeNameTheRanksOfTheWorld) {
+  std::latch seen(2);
+  const auto errors = run_group(4, "shm", [&](ProcessGroup world) {
+    if (auto group = world.new_group({3, 1})) {
+      const auto message = message_of<CommError>([&] {
+        if (group->rank() == 0) {
+          group->send(torch::ones({2}), 1);
+        } else {
+          group->recv(torch::ones({3}), 0);
+        }
+        group->barrier();
+      });
+      EXPECT_THAT(message, HasSubstr("point-to-point mismatch: rank 3 sent 2 of float32 to rank 1, "
+                                     "which receives 3 of float32"));
+      seen.arrive_and_wait();
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, NameTheRankOfTheWorldThatIsMissing) {
+  std::latch seen(2);
+  const auto errors = run_group(4, GetParam(), [&](ProcessGroup world) {
+    if (auto group = world.new_group({3, 1})) {
+      if (group->rank() == 0) {
+        const auto work = group->async_all_reduce(torch::ones({4}));
+        EXPECT_THAT(message_of<TimeoutError>([&] { work->wait(std::chrono::milliseconds(200)); }),
+                    AllOf(StartsWith("rank 3 waited 0.2 s in all_reduce[float32, 4]"),
+                          HasSubstr(" for rank 1")));
+      }
+      seen.arrive_and_wait();
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST(SubgroupMessages, OfUnevenSplitsOverGlooNameTheRanksOfTheWorld) {
+  std::latch seen(2);
+  const auto errors = run_group(4, "gloo", [&](ProcessGroup world) {
+    if (auto group = world.new_group({3, 1})) {
+      using Splits = std::vector<std::int64_t>;
+      const bool gives_more = group->rank() == 0;
+      const auto message = message_of<CommError>([&] {
+        group->all_to_all_single(torch::zeros({3}), torch::ones({gives_more ? 4 : 3}),
+                                 gives_more ? Splits{1, 2} : Splits{2, 1},
+                                 gives_more ? Splits{1, 3} : Splits{2, 1});
+      });
+      EXPECT_THAT(message, HasSubstr("rank 3 gives rank 1 3 elements in all_to_all[float32, with "
+                                     "splits] (operation 0), which expects 2"));
+      seen.arrive_and_wait();
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, HaveNamesOfTheirOwnInTheFlightRecorder) {
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    auto pair = world.new_group({3, 1});
+    auto all = *world.split(7);
+    auto inner = pair ? pair->new_group({1, 0}) : std::nullopt;
+    std::vector<std::string> expected;
+    if (inner) {
+      pair->barrier();
+      inner->barrier();
+      expected = {"world/0", "world/0/0"};
+    }
+    all.barrier();
+    world.barrier();
+    for (const char* name : {"world/1.7", "world"}) expected.emplace_back(name);
+    std::vector<std::string> names;
+    for (const RecordedCall& each : world.recorded_calls(Clock::time_point::min())) {
+      EXPECT_EQ(describe(each.call), "barrier");
+      EXPECT_EQ(each.number, 0U);
+      names.push_back(each.group);
+    }
+    EXPECT_EQ(names, expected);
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
 }
 
 TEST(JoinStore, MakesGroupsThatMoveEachOther) {

@@ -1,8 +1,9 @@
-// Tensors whose memory does not hold their values: lazy conjugates and negatives. And what a rank
-// that is alone cannot do.
+// Tensors whose memory does not hold their values, lazy conjugates and negatives, or not all of
+// them, because elements repeat. And what a rank that is alone cannot do.
 #include <lockstep/comm/group/process_group.h>
 
 #include <functional>
+#include <initializer_list>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep {
 namespace {
@@ -23,12 +25,13 @@ torch::Tensor conjugate() { return torch::ones({4}, torch::kComplexFloat).conj()
 torch::Tensor negative() { return torch::imag(conjugate()); }
 constexpr const char* kLazy = " is a lazy conjugate or negative; call resolve_conj() or";
 
+struct Place {
+  std::function<void(ProcessGroup&)> call;  // called on rank 1 of 2
+  const char* argument;
+};
+
 // A transport that reads their memory would not see the conjugate or negative sign.
 TEST(ProcessGroupViews, OfLazySignsAreRefusedInEveryPlace) {
-  struct Place {
-    std::function<void(ProcessGroup&)> call;  // called on rank 1 of 2
-    const char* argument;
-  };
   const auto plain = [] { return torch::ones({4}, torch::kComplexFloat); };
   const Place places[] = {
       {[&](auto& g) { g.all_reduce(conjugate()); }, "all_reduce: tensor"},
@@ -84,6 +87,59 @@ TEST(ProcessGroupViews, OfLazySignsAreRefusedInEveryPlace) {
     EXPECT_TRUE(tensor.equal(torch::ones({4}, torch::kComplexFloat) * c10::complex<float>(0, -2)));
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+// What arrives last in the one element would depend on the transport.
+TEST(ProcessGroupViews, OfRepeatedElementsAreRefusedInEveryPlaceThatIsWritten) {
+  const auto repeated = [](torch::ScalarType type = torch::kFloat32) {
+    return torch::ones({1}, type).expand({4});
+  };
+  const Place places[] = {
+      {[&](auto& g) { g.all_reduce(repeated(torch::kComplexFloat)); }, "all_reduce: tensor"},
+      {[&](auto& g) { g.broadcast(repeated(), 0); }, "broadcast: tensor"},
+      {[&](auto& g) { g.reduce(repeated(), 1); }, "reduce: tensor"},
+      {[&](auto& g) { g.all_gather({ones(4), repeated()}, ones(4)); }, "all_gather: outputs[1]"},
+      {[&](auto& g) { g.gather(ones(4), {repeated(), ones(4)}, 1); }, "gather: outputs[0]"},
+      {[&](auto& g) { g.reduce_scatter(repeated(), {ones(4), ones(4)}); },
+       "reduce_scatter: output"},
+      {[&](auto& g) { g.reduce_scatter_tensor(repeated(), ones(8)); },
+       "reduce_scatter_tensor: output"},
+      {[&](auto& g) { g.all_to_all({ones(4), repeated()}, {ones(4), ones(4)}); },
+       "all_to_all: outputs[1]"},
+      {[&](auto& g) { g.all_to_all_single(repeated(), ones(4)); }, "all_to_all_single: output"},
+      {[&](auto& g) { g.all_reduce_coalesced({ones(4), repeated()}); },
+       "all_reduce_coalesced: tensors[1]"},
+      {[&](auto& g) { g.broadcast_coalesced({repeated(), ones(4)}, 0); },
+       "broadcast_coalesced: tensors[0]"},
+      {[&](auto& g) { g.recv(repeated(), 0); }, "recv: tensor"},
+      {[&](auto& g) { g.batch_isend_irecv({{P2POp::Kind::kRecv, repeated(), 0}}); },
+       "recv: tensor"},
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    for (const Place& place : places) {
+      if (group.rank() != 1) continue;
+      EXPECT_THAT(testing_support::message_of<ConfigError>([&] { place.call(group); }),
+                  HasSubstr(lockstep::str("rank 1: ", place.argument,
+                                          " has several elements at one address (shape [4], "
+                                          "strides [0])")));
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(ProcessGroupAlone, EndsWithTheFirstReasonOfItsAborts) {
+  const testing_support::TemporaryDirectory directory;
+  auto group = init_process_group({.flight_recorder_directory = directory.path() / "flight",
+                                   .environment = WorkerEnvironment{}});
+  group.abort("enough");
+  group.abort("too much");
+  auto tensor = ones(3);
+  for (const auto& call : std::initializer_list<std::function<void()>>{
+           [&] { group.barrier(); }, [&] { group.all_reduce(tensor, ReduceOp::kAverage); },
+           [&] { group.async_broadcast(tensor, 0); }}) {
+    EXPECT_THAT(testing_support::message_of<CommError>(call), ::testing::StartsWith("enough"));
+  }
 }
 
 TEST(ProcessGroupAlone, HasNobodyToReceiveFrom) {

@@ -159,6 +159,36 @@ TEST_F(ChromeTrace, TellsWaitingForASenderFromTheMessage) {
   }
 }
 
+// The sender is listed first. One message waits for it, the other was sent before it was wanted.
+TEST_F(ChromeTrace, TakesTheSenderOfAMessageForTheLastWhicheverRankComesFirst) {
+  std::vector<Span> sent = {
+      message("send", start_ + microseconds(304), start_ + microseconds(305)),
+      message("send", start_ + microseconds(350), start_ + microseconds(351))};
+  std::vector<Span> received = {
+      message("recv", start_ + microseconds(300), start_ + microseconds(307)),
+      message("recv", start_ + microseconds(400), start_ + microseconds(402))};
+  sent[1].collective = received[1].collective = "world 1 to 0 message 1";
+  const json trace = written({{.rank = 0, .spans = sent}, {.rank = 1, .spans = received}});
+  const std::vector<json> complete = events(trace, "X");
+  ASSERT_EQ(complete.size(), 5U);
+  EXPECT_EQ(complete[2].at("name"), "recv: waits for rank 0");
+  EXPECT_EQ(complete[2].at("dur"), 4.0);
+  EXPECT_EQ(complete[4].at("name"), "recv");
+  EXPECT_EQ(complete[4].at("dur"), 2.0);
+  for (const json& flow : events(trace, "s")) EXPECT_EQ(flow.at("pid"), 0);
+  for (const json& flow : events(trace, "f")) EXPECT_EQ(flow.at("pid"), 1);
+}
+
+TEST_F(ChromeTrace, NamesRanksAndTheHostsThatAreKnown) {
+  const json trace = written({{.rank = 0, .spans = {}}, {.rank = 1, .host = "b", .spans = {}}});
+  const std::vector<json> names = events(trace, "M");
+  ASSERT_EQ(names.size(), 2U);
+  for (const json& name : names) EXPECT_EQ(name.at("name"), "process_name");
+  EXPECT_EQ(names[0].at("args").at("name"), "rank 0");
+  EXPECT_EQ(names[1].at("args").at("name"), "rank 1 on b");
+  EXPECT_EQ(names[1].at("pid"), 1);
+}
+
 // A collective that only one rank has recorded is an ordinary span.
 TEST_F(ChromeTrace, LeavesACollectiveOfOneRankWhole) {
   const json trace = written({{.rank = 0, .spans = {reduction(start_, start_ + microseconds(7))}}});

@@ -54,6 +54,34 @@ TEST(SpanRecorder, NamesActionsOfPipelines) {
               ElementsAre("main: 2F12", "main: 0REDUCE_GRAD"));
 }
 
+TEST(SpanRecorder, NumbersThreadsWithoutAName) {
+  start_recording();
+  for (int i = 0; i < 2; ++i) {
+    std::thread([] { const SpanScope scope("work", "test"); }).join();
+  }
+  EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())),
+              ElementsAre("thread 1: work", "thread 2: work"));
+}
+
+TEST(SpanRecorder, RenamesATrackInTheNextRecording) {
+  name_thread_track("main");
+  start_recording();
+  {
+    const SpanScope scope("first", "test");
+  }
+  name_thread_track("renamed");
+  {
+    const SpanScope scope("second", "test");
+  }
+  EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())),
+              ElementsAre("main: first", "main: second"));
+  start_recording();
+  {
+    const SpanScope scope("third", "test");
+  }
+  EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())), ElementsAre("renamed: third"));
+}
+
 TEST(SpanRecorder, KeepsValuesOfAMoment) {
   name_thread_track("main");
   record_value("ready batches", 1);

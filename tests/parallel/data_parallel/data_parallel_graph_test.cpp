@@ -239,6 +239,20 @@ TEST(GradientSum, TakesSparseAndDenseGradientsInAnyOrder) {
   EXPECT_LE(difference(twice.to_dense(), 2 * sparse.to_dense()), 1e-6);
 }
 
+// The gradients themselves do not change: autograd may have returned one for two parameters.
+TEST(GradientSum, SkipsWhatIsUndefinedAndChangesNoGradient) {
+  const Tensor a = torch::full({2}, 1.0F), b = torch::full({2}, 10.0F), none;
+  const auto sums =
+      sum_gradients({{a, none, none, a}, {b, b, none, none}, {b, none, none, b}}, torch::kCPU);
+  ASSERT_EQ(sums.size(), 4U);
+  EXPECT_TRUE(sums[0].equal(torch::full({2}, 21.0F)));
+  EXPECT_TRUE(sums[1].equal(torch::full({2}, 10.0F)));
+  EXPECT_FALSE(sums[2].defined());
+  EXPECT_TRUE(sums[3].equal(torch::full({2}, 11.0F)));
+  EXPECT_TRUE(a.equal(torch::full({2}, 1.0F)));
+  EXPECT_TRUE(b.equal(torch::full({2}, 10.0F)));
+}
+
 TEST(DataParallelGraph, LeavesOutWhatNoReplicaUses) {
   struct OnlyFirstImpl : torch::nn::Cloneable<OnlyFirstImpl> {
     OnlyFirstImpl() { OnlyFirstImpl::reset(); }

@@ -188,6 +188,44 @@ TEST(DataParallelReplicas, RunningStatisticsAreThoseOfTheFirst) {
   expect_follows(dp, x, "also in other memory");
 }
 
+// Buffers of several types and layouts. Its output has all their values, in a row for each sample.
+struct ManyBuffersImpl : torch::nn::Cloneable<ManyBuffersImpl> {
+  ManyBuffersImpl() { ManyBuffersImpl::reset(); }
+  void reset() override {
+    const Tensor numbers = torch::arange(8, torch::kFloat32);
+    transposed = register_buffer("transposed", numbers.narrow(0, 0, 6).view({2, 3}).t());
+    gaps = register_buffer("gaps", numbers.view({4, 2}).select(1, 1));
+    count = register_buffer("count", torch::full({}, 7, torch::kInt64));
+    nothing = register_buffer("nothing", torch::empty({0, 3}));
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor all = torch::cat({transposed.flatten(), gaps.flatten(),
+                                   count.to(torch::kFloat32).view({1}), nothing.flatten()});
+    return all.expand({x.size(0), -1});
+  }
+  Tensor transposed, gaps, count, nothing;
+};
+TORCH_MODULE(ManyBuffers);
+
+TEST(DataParallelReplicas, HaveTheModulesBuffersOfEveryKind) {
+  ManyBuffers net;
+  DataParallel dp(net, cpus(3));
+  const auto expect_same = [&](const char* when) {
+    const Tensor x = torch::ones({5, 1});
+    EXPECT_TRUE(dp.forward(x).equal(net->forward(x))) << when;
+  };
+  expect_same("at first");
+  net->transposed.add_(1);
+  net->gaps.mul_(2);
+  net->count.add_(1);
+  expect_same("changed in place");
+  net->transposed.set_data(torch::rand({3, 2}));
+  expect_same("other strides");
+  net->gaps.set_data(torch::rand({9}));
+  net->count.set_data(torch::full({}, 3, torch::kInt64));
+  expect_same("another size");
+}
+
 // A graph may hold a replica's buffers; sending the buffers again must not corrupt it.
 TEST(DataParallelReplicas, BuffersOfAGraphMaySurviveTheNextForward) {
   SmallNet net(true), oracle(true);

@@ -297,6 +297,15 @@ TEST(DataParallelLoss, NeedsASingleNumber) {
             "dimensions, got Float [2, 3]; let it take their mean");
 }
 
+TEST(DataParallelLoss, MustBeDefined) {
+  ProbedNet net([](const Tensor& x) { return x; });
+  DataParallel dp(net, cpus(2));
+  const auto nothing = [](const Tensor&, const Tensor&) { return Tensor(); };
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { dp.loss(nothing, torch::ones({4, 4}), torch::ones({4, 3})); }),
+      HasSubstr("without dimensions, got undefined; let it take their mean"));
+}
+
 TEST(DataParallelLoss, TakesSeveralInputsAndAnyTarget) {
   const auto net = function_net(std::function<Tensor(const Tensor&, const Tensor&)>(
       [](const Tensor& a, const Tensor& b) { return a + b; }));

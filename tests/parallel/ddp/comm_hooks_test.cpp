@@ -411,5 +411,33 @@ TEST(CommHooksErrors, AHookThatThrowsEndsTheBackwardOfAllRanks) {
   }
 }
 
+// A user's hook gets the real and imaginary parts of complex gradients, in the memory of the cast.
+TEST(CommHooksComplex, WrappersGiveAUsersHookRealGradients) {
+  const auto body = [](ProcessGroup group) {
+    Model model(Shapes{{4, 3}, {5}}, torch::kComplexFloat);
+    GradBucket bucket = model.bucket(group, {0, 1});
+    const double rank = group.rank();
+    bucket.gradients[0].fill_(c10::complex<double>(1, rank));
+    bucket.gradients[1].fill_(c10::complex<double>(3 + rank, -2));
+    const CommHook hook = bf16_compress_wrapper(group, [&](GradBucket& inner) {
+      EXPECT_EQ(inner.buffer.scalar_type(), torch::kBFloat16);
+      EXPECT_EQ(inner.buffer.numel(), 2 * bucket.buffer.numel());
+      EXPECT_EQ(inner.gradients[0].sizes().vec(), (std::vector<std::int64_t>{4, 3, 2}));
+      EXPECT_EQ(inner.gradients[1].sizes().vec(), (std::vector<std::int64_t>{5, 2}));
+      EXPECT_TRUE(inner.gradients[0].select(2, 1).eq(rank).all().item<bool>());
+      inner.gradients[1].mul_(10);
+      return group.async_all_reduce(inner.buffer, ReduceOp::kAverage);
+    });
+    hook(bucket)->wait();
+    const Tensor first = at::view_as_real(bucket.gradients[0]);
+    const Tensor second = at::view_as_real(bucket.gradients[1]);
+    EXPECT_TRUE(first.select(2, 0).eq(1).all().item<bool>());
+    EXPECT_TRUE(first.select(2, 1).eq(0.5).all().item<bool>());
+    EXPECT_TRUE(second.select(1, 0).eq(35).all().item<bool>());
+    EXPECT_TRUE(second.select(1, 1).eq(-20).all().item<bool>());
+  };
+  EXPECT_EQ(run_group(2, "shm", body), no_errors(2));
+}
+
 }  // namespace
 }  // namespace lockstep::parallel

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -231,6 +233,131 @@ TEST(StepRecorder, KeepsTheLastSteps) {
   recorder.clear();
   EXPECT_TRUE(recorder.last().empty());
   EXPECT_EQ(recorder.steps(), 300);
+}
+
+// A table with one space in place of several.
+std::string squeezed_table(const DdpStatistics& statistics) {
+  std::string table = to_table(statistics);
+  const auto both_blank = [](char a, char b) { return a == ' ' && b == ' '; };
+  table.erase(std::unique(table.begin(), table.end(), both_blank), table.end());
+  return table;
+}
+
+TEST(DdpStatistics, AreWrittenAsATable) {
+  DdpStatistics s{.steps = 12,
+                  .measured = 10,
+                  .rebuilt = true,
+                  .backward_ms = 2,
+                  .communication_ms = 1.5,
+                  .hidden_ms = 1.25,
+                  .exposed_ms = 0.25,
+                  .skew_ms = 9};
+  const auto add_bucket = [&](std::size_t index, std::int64_t bytes, const char* dtype) {
+    s.buckets.push_back({.index = index,
+                         .parameters = 3,
+                         .bytes = bytes,
+                         .dtype = dtype,
+                         .ready_ms = 0.5,
+                         .start_ms = 0.75,
+                         .end_ms = 1.125});
+  };
+  add_bucket(0, 1536, "Float");
+  add_bucket(1, (1 << 20) - 1024, "Half");
+  add_bucket(2, 1 << 20, "Double");
+  add_bucket(3, 0, "Float");
+  s.ranks = {{.rank = 0, .compute_ms = 4.5, .wait_ms = 0.5}, {.rank = 1, .compute_ms = 5}};
+  EXPECT_EQ(squeezed_table(s),
+            "12 steps, the last 10 measured; buckets in the order in which gradients arrived\n"
+            "backward 2.000 ms; communication 1.500 ms: 1.250 hidden behind it, 0.250 exposed\n"
+            "bucket parameters size dtype ready ms start ms end ms\n"
+            " 0 3 1.5 KiB Float 0.500 0.750 1.125\n"
+            " 1 3 1023.0 KiB Half 0.500 0.750 1.125\n"
+            " 2 3 1.0 MiB Double 0.500 0.750 1.125\n"
+            " 3 3 sparse Float 0.500 0.750 1.125\n"
+            " rank computes ms waits for slowest ms\n"
+            " 0 4.500 0.500\n"
+            " 1 5.000 0.000\n");
+  s.rebuilt = false;
+  EXPECT_THAT(to_table(s), HasSubstr("buckets in reverse order of registration"));
+}
+
+// Rank 1 was measured from the last step on, which took it longer.
+TEST(DdpStatistics, CompareTheLastStepsOfRanks) {
+  std::array<detail::StepRecorder, 2> recorders;
+  for (int step = 0; step < 3; ++step) {
+    for (std::size_t rank = 0; rank < recorders.size(); ++rank) {
+      if (rank == 1 && step < 2) continue;
+      recorders[rank].begin(1);
+      if (step == 0) std::this_thread::sleep_for(Milliseconds(5));
+      recorders[rank].computed();
+      recorders[rank].reduced();
+    }
+  }
+  const auto last_compute = [&](std::size_t rank) {
+    const detail::StepTimes step = recorders[rank].last().back();
+    return std::chrono::duration<double, std::milli>(step.computed - step.begin).count();
+  };
+  const double longer = last_compute(1) - last_compute(0);
+  ASSERT_GT(longer, 1) << "rank 1 also waited for the first step of rank 0";
+  const GradBucket bucket{.parameters = {torch::zeros({1})}};
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    const detail::StepRecorder& recorder = recorders[static_cast<std::size_t>(group.rank())];
+    const DdpStatistics s = detail::summarize({bucket}, recorder, group);
+    EXPECT_EQ(s.measured, group.rank() == 0 ? 3 : 1);
+    ASSERT_EQ(s.ranks.size(), 2U);
+    EXPECT_NEAR(s.ranks[0].wait_ms, longer, 1e-9);
+    EXPECT_NEAR(s.ranks[1].wait_ms, 0, 1e-9);
+    EXPECT_NEAR(s.ranks[1].compute_ms, last_compute(1), 1e-9);
+    EXPECT_NEAR(s.skew_ms, s.ranks[1].compute_ms - s.ranks[0].compute_ms, 1e-9);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// The second bucket is ready at once and waits for its turn; it has sparse gradients.
+TEST(DdpStatistics, SpansShowTheQueueAndTheReductionOfEachBucket) {
+  detail::StepRecorder recorder;
+  for (int step = 0; step < 2; ++step) {
+    recorder.begin(2);
+    recorder.ready(1);
+    std::this_thread::sleep_for(Milliseconds(1));
+    recorder.start(1);
+    recorder.end(1);
+    recorder.computed();
+    std::this_thread::sleep_for(Milliseconds(1));
+    recorder.reduced();
+  }
+  const detail::StepTimes last = recorder.last().back();
+  const torch::Tensor parameter = torch::zeros({3});
+  const std::vector<GradBucket> buckets = {
+      {.index = 0, .buffer = torch::zeros({16}), .parameters = {parameter, parameter}},
+      {.index = 1, .parameters = {parameter}}};
+  const std::vector<Span> spans = detail::ddp_spans(buckets, recorder, "world");
+  const auto span_of_last = [&](const std::string& name, const std::string& track) {
+    Span found;
+    for (const Span& span : spans) {
+      if (span.name == name && span.track == track) found = span;
+    }
+    return found;
+  };
+  EXPECT_EQ(span_of_last("step 2", "ddp").begin, last.begin);
+  EXPECT_EQ(span_of_last("step 2", "ddp").end, last.reduced);
+  EXPECT_EQ(span_of_last("backward", "backward").begin, last.backward);
+  EXPECT_EQ(span_of_last("backward", "backward").end, last.computed);
+  EXPECT_EQ(span_of_last("exposed communication", "backward").begin, last.computed);
+  EXPECT_EQ(span_of_last("exposed communication", "backward").end, last.reduced);
+  const Span turn = span_of_last("waits for its turn", "bucket 1");
+  EXPECT_EQ(turn.begin, last.buckets[1].ready);
+  EXPECT_EQ(turn.end, last.buckets[1].start);
+  const Span dense = span_of_last("reduction", "bucket 0");
+  EXPECT_EQ(dense.arguments.at("bytes"), "64");
+  EXPECT_EQ(dense.arguments.at("parameters"), "2");
+  EXPECT_EQ(dense.collective, "world step 2 bucket 0");
+  const Span sparse = span_of_last("reduction", "bucket 1");
+  EXPECT_EQ(sparse.begin, last.buckets[1].start);
+  EXPECT_EQ(sparse.end, last.buckets[1].end);
+  EXPECT_EQ(sparse.arguments.at("bytes"), "0");
+  EXPECT_EQ(sparse.arguments.at("parameters"), "1");
+  EXPECT_EQ(sparse.collective, "world step 2 bucket 1");
 }
 
 }  // namespace

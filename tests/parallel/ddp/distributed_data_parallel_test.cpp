@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
@@ -16,6 +18,7 @@
 
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -419,6 +422,23 @@ TEST(DdpErrors, RefusesOptionsThatCannotBe) {
   EXPECT_THROW(DdpCore(*net, group, {.bucket_cap_mb = 0}), ConfigError);
   for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
   EXPECT_THROW(DdpCore(*net, group), ConfigError);
+}
+
+TEST(DdpErrors, NamesBucketCapsThatCannotBe) {
+  auto group = init_process_group({.environment = WorkerEnvironment{}});
+  DdpNet net = make_net(1);
+  const auto refusal = [&](const DdpOptions& options) {
+    return testing_support::message_of<ConfigError>(
+        [&] { const DdpCore core(*net, group, options); });
+  };
+  EXPECT_THAT(refusal({.bucket_cap_mb = -1}), HasSubstr("bucket_cap_mb must be"));
+  EXPECT_THAT(refusal({.bucket_cap_mb = 1.1e9}), HasSubstr(": bucket_cap_mb must be from 0 to"));
+  EXPECT_THAT(refusal({.first_bucket_cap_mb = 0}), HasSubstr(": first_bucket_cap_mb must be"));
+  EXPECT_THAT(refusal({.first_bucket_cap_mb = std::nan("")}),
+              HasSubstr(": first_bucket_cap_mb must be"));
+  EXPECT_THAT(refusal({.first_bucket_cap_mb = 1.1e9}),
+              HasSubstr(": first_bucket_cap_mb must be from 0 to"));
+  EXPECT_EQ(refusal({.bucket_cap_mb = 1e9, .first_bucket_cap_mb = 1e9}), "nothing was thrown");
 }
 
 TEST(DdpErrors, NamesEachOptionThatDiffers) {

@@ -454,6 +454,18 @@ TEST(DdpHook, IsRegisteredOnceAndBeforeTheFirstBackward) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+TEST(DdpHook, IsRefusedWithAReason) {
+  auto group = init_process_group({.environment = WorkerEnvironment{}});
+  DistributedDataParallel ddp(torch::nn::Linear(2, 2), group);
+  const CommHook hook = [&](GradBucket& bucket) { return group.async_all_reduce(bucket.buffer); };
+  const auto refusal = [&](const CommHook& given) {
+    return testing_support::message_of<ConfigError>([&] { ddp.register_comm_hook(given); });
+  };
+  EXPECT_THAT(refusal(nullptr), HasSubstr("the hook is empty"));
+  EXPECT_EQ(refusal(hook), "nothing was thrown");
+  EXPECT_THAT(refusal(hook), HasSubstr("there is a hook already"));
+}
+
 // --- Memory of the parameters
 
 struct MemoryCase {
@@ -522,6 +534,27 @@ TEST_P(DdpParameterMemory, HoldsTheParametersInTheLayoutOfTheGradients) {
     group.barrier();
   });
   EXPECT_EQ(errors, no_errors(size));
+}
+
+// A wrapper that ends leaves each rank with its own copy of the parameters.
+TEST(DdpSharedMemory, EndsWithTheWrapper) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Layers net(2);
+    const Layers original(2);
+    {
+      DistributedDataParallel ddp(net, group, {.parameter_memory = ParameterMemory::kShared});
+      group.barrier();
+    }
+    group.barrier();
+    const torch::NoGradGuard no_grad;
+    if (group.rank() == 0) net->layers[0]->bias.fill_(7);
+    group.barrier();
+    const bool is_seven = net->layers[0]->bias.eq(7).all().item<bool>();
+    if (is_seven != (group.rank() == 0)) throw Error("still shared");
+    if (!net->layers[1]->weight.equal(original->layers[1]->weight)) throw Error("values");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(DdpParameterMemoryErrors, SaysWhatCannotBe) {

@@ -389,6 +389,48 @@ TEST(CommHooksErrors, SayWhatCannotBe) {
       no_errors(1));
 }
 
+// Matrices of such parameters have one row, or no elements. They are sent as they are, beside a
+// compressed one.
+TEST(PowerSgd, TakesParametersWithoutDimensionsAndEmptyOnes) {
+  const auto body = [](ProcessGroup group) {
+    PowerSgd power_sgd(group, kAtOnce);
+    Model model(Shapes{{}, {0, 3}, {20, 30}, {3, 0}});
+    Training training(group, power_sgd, model);
+    training.arrange({{0, 1, 2, 3}});
+    for (int step = 0; step < 2; ++step) {
+      const auto results = training.random_step(step);
+      EXPECT_LT(relative_error(results[0], mean_of(results[0], 0, step, 2)), 1e-5) << step;
+      EXPECT_EQ(results[1].sizes().vec(), (std::vector<std::int64_t>{0, 3}));
+    }
+    EXPECT_EQ(power_sgd.statistics().elements_before_compression, 2 * 601);
+    EXPECT_EQ(power_sgd.statistics().elements_after_compression, 2 * 51);
+    EXPECT_EQ(power_sgd.state_dict(model).size(), 4U) << "iteration, seeds, one Q and one error";
+  };
+  EXPECT_EQ(run_group(2, "shm", body), no_errors(2));
+}
+
+// Q has no more columns than the matrix has rows or columns, whatever rank is asked for.
+TEST(PowerSgd, LoadsAQOfASmallMatrix) {
+  const auto body = [](ProcessGroup group) {
+    PowerSgd power_sgd(group, {.matrix_approximation_rank = 4});
+    const Model model(Shapes{{2, 3, 5}});
+    const auto load = [&](std::vector<std::int64_t> shape) {
+      power_sgd.load_state_dict(model, {{"iteration", torch::tensor(std::int64_t{5})},
+                                        {"seeds_drawn", torch::tensor(std::int64_t{1})},
+                                        {"q.p0", torch::ones(shape)}});
+    };
+    expect_error<CheckpointError>([&] { load({15, 4}); },
+                                  "'q.p0' has shape [15, 4], expected [15, 2]");
+    EXPECT_EQ(power_sgd.statistics().iterations, 0);
+    load({15, 2});
+    EXPECT_EQ(power_sgd.statistics().iterations, 5);
+    expect_error<CheckpointError>(
+        [&] { power_sgd.load_state_dict(model, {{"seeds_drawn", torch::tensor(1)}}); },
+        "no 'iteration'");
+  };
+  EXPECT_EQ(run_group(1, "auto", body), no_errors(1));
+}
+
 // --- Post-local SGD ------------------------------------------------------------------------------
 
 TEST(PostLocalSgd, AveragesGloballyThenInsideOfSubgroupsThenNotAtAll) {
@@ -463,6 +505,30 @@ TEST(PostLocalSgd, AveragesATiedParameterOnce) {
                         EXPECT_TRUE(tied.eq(1).all().item<bool>());
                       }),
             no_errors(2));
+}
+
+TEST(PostLocalSgd, AveragesParametersOfEveryLayout) {
+  const auto body = [](ProcessGroup group) {
+    const double rank = group.rank();
+    const Tensor memory = torch::full({4, 6}, rank);
+    const std::vector<Tensor> parameters = {
+        torch::full({3, 2}, rank).t().requires_grad_(),
+        memory.detach().narrow(1, 1, 3).requires_grad_(),  // has gaps
+        torch::full({}, rank + 1, torch::kFloat64).requires_grad_(),
+        torch::full({5}, 2 * rank, torch::kBFloat16).requires_grad_(),
+        torch::empty({0, 2}).requires_grad_()};
+    PeriodicModelAverager averager(group, parameters, {});
+    EXPECT_TRUE(averager.average_parameters());
+    EXPECT_TRUE(parameters[0].eq(0.5).all().item<bool>());
+    EXPECT_TRUE(parameters[1].eq(0.5).all().item<bool>());
+    EXPECT_EQ(parameters[2].item<double>(), 1.5);
+    EXPECT_TRUE(parameters[3].eq(1).all().item<bool>());
+    EXPECT_TRUE(memory.select(1, 0).eq(rank).all().item<bool>()) << "in a gap";
+    EXPECT_TRUE(memory.narrow(1, 4, 2).eq(rank).all().item<bool>()) << "in a gap";
+  };
+  for (const char* backend : {"shm", "gloo"}) {
+    EXPECT_EQ(run_group(2, backend, body), no_errors(2)) << backend;
+  }
 }
 
 }  // namespace

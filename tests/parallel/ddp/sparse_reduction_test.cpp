@@ -66,6 +66,33 @@ TEST_P(SparseReduction, ARankWithoutIndicesAdoptsTheOthersDimensions) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
+// The rank with fewer rows sends zeros behind them, which are not rows of the mean.
+TEST_P(SparseReduction, HasOnlyRowsThatARankHas) {
+  const auto errors = run_group(2, GetParam(), [](ProcessGroup group) {
+    const Tensor mean = mean_of(group.rank() == 0 ? rows_of({3}, torch::ones({1, 3}))
+                                                  : rows_of({1, 2}, torch::ones({2, 3})),
+                                group);
+    LOCKSTEP_CHECK(mean.indices().equal(torch::tensor({{1, 2, 3}}, torch::kInt64)), mean.indices());
+    LOCKSTEP_CHECK(mean.values().equal(torch::full({3, 3}, 0.5F)), mean.values());
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST_P(SparseReduction, KeepsTypesAndDenseDimensions) {
+  for (const auto type : {torch::kFloat64, torch::kComplexFloat}) {
+    const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
+      const Tensor values = torch::full({1, 3, 2}, 1 + group.rank(), type);
+      const Tensor rows = torch::full({1, 1}, group.rank(), torch::kInt64);
+      const Tensor mean = mean_of(torch::sparse_coo_tensor(rows, values, {4, 3, 2}), group);
+      LOCKSTEP_CHECK(mean.scalar_type() == type && mean.dense_dim() == 2, mean.dense_dim());
+      LOCKSTEP_CHECK(mean._nnz() == 2, mean._nnz());
+      LOCKSTEP_CHECK(mean.values()[0].equal(torch::full({3, 2}, 0.5, type)), mean.values());
+      LOCKSTEP_CHECK(mean.values()[1].equal(torch::full({3, 2}, 1, type)), mean.values());
+    });
+    EXPECT_EQ(errors, no_errors(2)) << c10::toString(type);
+  }
+}
+
 TEST_P(SparseReduction, IsEmptyWhereAllRanksAre) {
   const auto errors = run_group(2, GetParam(), [](ProcessGroup group) {
     const Tensor zeros = torch::zeros({4, 3});

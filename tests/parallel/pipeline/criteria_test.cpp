@@ -12,17 +12,21 @@
 
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/pimpl.h>
 
+#include <lockstep/core/error.h>
 #include <tests/parallel/pipeline/nets.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
 
 using testing_support::make_net;
+using testing_support::message_of;
 using testing_support::Net;
 
 std::vector<torch::Device> criterion_cpus(int count) {
@@ -226,6 +230,44 @@ TEST(StageModule, CallsTheOverloadForItsNumberOfInputs) {
   const pipeline::StageModule several(std::make_shared<StageOfTwoOrThreeImpl>());
   EXPECT_TRUE(several.forward({x, x}).at(0).equal(x * 2));
   EXPECT_TRUE(several.forward({x, x, x}).at(0).equal(x * 3));
+}
+
+struct SumOfInputsImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor a, torch::Tensor b) { return a + 2 * b; }
+};
+struct SumOfThreeImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor a, torch::Tensor b, torch::Tensor c) {
+    return a + 2 * b + 4 * c;
+  }
+};
+
+TEST(StageModule, OfAnAnyModuleTakesOneToThreeTensors) {
+  const torch::Tensor x = torch::tensor({1.0, 5.0});
+  const torch::nn::AnyModule identity{torch::nn::Identity()};
+  const pipeline::StageModule one(identity);
+  EXPECT_TRUE(one.forward({x}).at(0).equal(x));
+  const pipeline::StageModule two(torch::nn::AnyModule(std::make_shared<SumOfInputsImpl>()));
+  EXPECT_TRUE(two.forward({x, x * 3}).at(0).equal(x * 7));
+  const pipeline::StageModule three(torch::nn::AnyModule(std::make_shared<SumOfThreeImpl>()));
+  EXPECT_TRUE(three.forward({x, x * 3, x * 5}).at(0).equal(x * 27));
+  const auto refusal = [&](const Tensors& inputs) {
+    return message_of<ConfigError>([&] { one.forward(inputs); });
+  };
+  EXPECT_EQ(refusal({}), "a stage that is an AnyModule takes one to three tensors, got 0");
+  EXPECT_EQ(refusal({x, x, x, x}),
+            "a stage that is an AnyModule takes one to three tensors, got 4");
+}
+
+TEST(StageModule, NeedsAModuleAndAFunction) {
+  const auto identity = [](const Tensors& inputs) { return inputs; };
+  const auto refusal = [](std::shared_ptr<torch::nn::Module> module,
+                          pipeline::StageModule::Forward forward) {
+    return message_of<ConfigError>([&] { pipeline::StageModule(module, forward); });
+  };
+  const auto linear = std::make_shared<torch::nn::LinearImpl>(2, 2);
+  EXPECT_EQ(refusal(nullptr, identity), "a stage of a pipeline has no module");
+  EXPECT_EQ(refusal(linear, nullptr), "a stage of a pipeline has no module");
+  EXPECT_EQ(refusal(linear, identity), "nothing was thrown");
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 using testing_support::difference;
@@ -189,6 +190,58 @@ TEST(PipelineCalls, OnRanksNeedNoTargetWhereTheCriterionNeedsNone) {
   EXPECT_THAT(step_with(std::nullopt)[1], HasSubstr("needs y, or the number of samples"));
 }
 
+TEST(PipelineCalls, RefuseBatchesThatCannotBeCut) {
+  const Net net = calls_net();
+  Pipeline pipe(net.stages, two_cpus(), {.micro_batches = 4});
+  const auto refusal = [&](const Tensors& x) {
+    return message_of<ConfigError>([&] { pipe.forward(x); });
+  };
+  const char* const empty = "Pipeline: the batch has no samples along dimension 0";
+  EXPECT_EQ(refusal({}), empty);
+  EXPECT_EQ(refusal({torch::Tensor()}), empty);
+  EXPECT_EQ(refusal({torch::ones({})}), empty);
+  EXPECT_EQ(refusal({torch::ones({0, 6})}), empty);
+  EXPECT_THAT(refusal({net.x, torch::ones({7, 6})}),
+              HasSubstr("x has shape [7, 6], expected 8 samples along dimension 0"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { pipe.step(net.criterion, net.x, net.y.narrow(0, 0, 7)); }),
+      HasSubstr("y has shape [7], expected 8 samples along dimension 0"));
+  EXPECT_EQ(pipe.forward(net.x).size(0), 8) << "it goes on";
+  Pipeline of_table(net.stages, two_cpus(), {.table = pipeline::one_forward_one_backward(2, 4)});
+  EXPECT_EQ(of_table.forward(net.x.narrow(0, 0, 4)).size(0), 4);
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { of_table.forward(net.x.narrow(0, 0, 3)); }),
+      HasSubstr("a batch of 3 samples cannot be cut into the 4 micro-batches of the table"));
+}
+
+TEST(PipelineCalls, OnRanksSayOnAllWhichBatchCannotBe) {
+  const Net net = calls_net();
+  const auto errors_of = [&](const torch::Tensor& x, const torch::Tensor& y,
+                             std::optional<std::int64_t> samples = std::nullopt) {
+    return run_group(2, "shm", [&](ProcessGroup group) {
+      DistributedPipeline pipe({net.stages[static_cast<std::size_t>(group.rank())]}, group,
+                               torch::kCPU, {.micro_batches = 4});
+      pipe.step(net.criterion, x, y, samples);
+    });
+  };
+  EXPECT_THAT(errors_of(torch::Tensor(), net.y), Each(HasSubstr("the first rank needs x")));
+  EXPECT_THAT(errors_of(torch::ones({}), net.y), Each(HasSubstr("the first rank needs x")));
+  EXPECT_THAT(errors_of(net.x.narrow(0, 0, 3), net.y.narrow(0, 0, 3)),
+              Each(HasSubstr("a batch of 3 samples cannot be cut into 4 micro-batches")));
+  EXPECT_THAT(errors_of(net.x, net.y, 0), Each(HasSubstr("the batch has no samples")));
+}
+
+TEST(PipelineCalls, OnRanksNeedTheStagesThatTheTableExpects) {
+  const Net net = calls_net();
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    const std::vector<pipeline::StageModule> own(group.rank() == 0 ? 1 : 3, net.stages[1]);
+    DistributedPipeline pipe(own, group, torch::kCPU,
+                             {.micro_batches = 4, .schedule = Schedule::kZbV});
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("DistributedPipeline: rank 0 has 1 stages, table "),
+                                 HasSubstr(" expects 2"))));
+}
+
 TEST(PipelineCalls, SayInOneLineThatADeviceDoesNotExist) {
   const Net net = calls_net();
   for (const torch::Device device : {torch::Device(torch::kCUDA, 99), torch::Device(torch::kXLA)}) {
@@ -240,6 +293,22 @@ TEST(PipelineCalls, ClippingTakesEveryNorm) {
   EXPECT_EQ(errors, no_errors(1));
 }
 
+// The squares of the ranks' norms are added in float64: their sum exceeds the range of float32.
+TEST(PipelineCalls, ClippingReturnsANormOfTheGradientsType) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    for (const auto type : {torch::kFloat32, torch::kFloat64}) {
+      const torch::Tensor parameter = torch::zeros({1}, type).requires_grad_();
+      parameter.mutable_grad() = torch::full({1}, 1.5e19, type);
+      const torch::Tensor norm = clip_grad_norm_({parameter}, 1.0, group);
+      if (norm.scalar_type() != type) throw Error(c10::toString(norm.scalar_type()));
+      if (!(std::abs(norm.item<double>() / (std::sqrt(2.0) * 1.5e19) - 1) < 1e-6)) {
+        throw Error(str("the norm is ", norm.item<double>()));
+      }
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 TEST(PipelineCalls, WithOneTensorNeedOneOutput) {
   const auto linear = std::make_shared<torch::nn::LinearImpl>(6, 6);
   const pipeline::StageModule two(linear, [linear](const Tensors& inputs) -> Tensors {
@@ -278,6 +347,29 @@ TEST(PipelineOptions, ThatCannotBeAreNamed) {
             with_messages(with_reductions(table)).workers);
   EXPECT_EQ(made({.table = with_messages(with_reductions(table)), .reduce = reduce}),
             with_messages(with_reductions(table)).workers);
+}
+
+TEST(PipelineOptions, ThatDoNotFitThePipelineAreNamed) {
+  const auto error_of = [](const PipelineOptions& options, int stages, int workers,
+                           int micro_batches) {
+    return message_of<ConfigError>(
+        [&] { pipeline::make_table(options, stages, workers, micro_batches); });
+  };
+  const pipeline::Table one_worker = pipeline::table_of("0F0,1F0,1B0,0B0\n", "mine");
+  EXPECT_EQ(error_of({.table = one_worker}, 2, 1, 1), "nothing was thrown");
+  EXPECT_EQ(error_of({.table = one_worker}, 2, 2, 1),
+            "PipelineOptions: the table mine has 2 stages, 1 workers and 1 micro-batches, expected "
+            "2, 2 and 1");
+  EXPECT_THAT(error_of({.table = one_worker}, 3, 1, 1), HasSubstr("expected 3, 1 and 1"));
+  EXPECT_THAT(error_of({}, 0, 2, 4), HasSubstr("needs a stage and a device at least, got 0 and 2"));
+  EXPECT_THAT(error_of({}, 2, 0, 4), HasSubstr("needs a stage and a device at least, got 2 and 0"));
+  EXPECT_THAT(error_of({.whole_backward = {2}}, 2, 2, 4),
+              HasSubstr("whole_backward names stage 2 of 2"));
+  EXPECT_EQ(error_of({.whole_backward = {1}}, 2, 2, 4), "nothing was thrown");
+  EXPECT_THAT(error_of({.table = with_reductions(one_worker)}, 2, 1, 1),
+              HasSubstr("the table mine has reductions; give options.reduce a function"));
+  EXPECT_EQ(message_of<ConfigError>([] { schedule_name(static_cast<Schedule>(99)); }),
+            "Pipeline: unknown schedule");
 }
 
 // Two floats on their own page, which can be made read-only.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/schedule/check.h>
 #include <tests/support/messages.h>
@@ -30,6 +32,37 @@ TEST(PipelineAction, SaysWhatIsNone) {
                 HasSubstr("\"" + std::string(name) + "\" is not an action of a pipeline"))
         << name;
   }
+}
+
+TEST(PipelineAction, HasALargestStageAndMicroBatch) {
+  EXPECT_EQ(action_of("99999F999999"), (Action{Kind::kForward, 99'999, 999'999}));
+  for (const char* name : {"100000F0", "0F1000000", "100000REDUCE_GRAD"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { action_of(name); }),
+                HasSubstr("is not an action of a pipeline"))
+        << name;
+  }
+}
+
+TEST(PipelineAction, HasACategory) {
+  const std::pair<const char*, const char*> categories[] = {
+      {"0F0", "forward"},      {"0B0", "backward"},     {"0I0", "backward"},
+      {"0W0", "backward"},     {"0SEND_F0", "message"}, {"1RECV_F0", "message"},
+      {"1SEND_B0", "message"}, {"0RECV_B0", "message"}, {"0REDUCE_GRAD", "reduction"}};
+  for (const auto& [name, category] : categories) {
+    EXPECT_STREQ(kind_category(action_of(name).kind), category) << name;
+  }
+}
+
+// A stage's last gradient may be that of a whole backward, also in a table with several stages on a
+// worker.
+TEST(PipelineTable, ReductionsFollowTheLastGradientOfEachStage) {
+  const Table table = table_of("0F0,1F0,1B0,0I0,0F1,1F1,1B1,0I1,0W0,0W1\n", "mine");
+  EXPECT_EQ(csv(with_reductions(table)),
+            "0F0,1F0,1B0,0I0,0F1,1F1,1B1,1REDUCE_GRAD,0I1,0W0,0W1,0REDUCE_GRAD\n");
+  EXPECT_FALSE(has_reductions(table));
+  EXPECT_TRUE(has_reductions(with_reductions(table)));
+  EXPECT_FALSE(has_messages(with_reductions(table)));
+  EXPECT_EQ(csv(forwards_of(with_reductions(table))), "0F0,1F0,0F1,1F1\n");
 }
 
 TEST(PipelineTable, IsReadFromPyTorchsFile) {

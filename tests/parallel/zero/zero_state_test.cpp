@@ -235,6 +235,110 @@ TEST_P(Zero, StepsGroupsAsAnOptimizerForEachRank) {
   });
 }
 
+// Where the device decides, each group has its own learning rate, also after a change.
+TEST_P(Zero, StepsGroupsOnTheDeviceAsOnTheHost) {
+  run([](ProcessGroup group) {
+    if (GetParam().memory == kShared) return;
+    for (const OptimizerOptions& options : all_options()) {
+      ZeroNet on_host = make_zero_net(), on_device = make_zero_net();
+      DistributedDataParallel host_ddp(on_host, group, ddp_options(kFlat));
+      DistributedDataParallel device_ddp(on_device, group, ddp_options(kFlat));
+      ZeroRedundancyOptimizer host(host_ddp.core(), *on_host, groups_of(on_host, options));
+      ZeroRedundancyOptimizer device(device_ddp.core(), *on_device, groups_of(on_device, options));
+      for (int step = 0; step < 4; ++step) {
+        const auto backward = [&](auto& ddp, auto& optimizer) {
+          optimizer.zero_grad();
+          loss_of(ddp.forward(batch_of(group.rank(), step))).backward();
+          optimizer.set_lr(2, 0.03 / (1 + step));
+        };
+        backward(host_ddp, host);
+        host.step();
+        backward(device_ddp, device);
+        device.step_unless(torch::zeros({1}));
+        require_same(*on_device, *on_host, 1e-6,
+                     lockstep::str("optimizer ", options.index(), ", step ", step));
+      }
+    }
+  });
+}
+
+// A step on the host, or one that the device may skip.
+void train_on(bool device, Sharded& sharded, const torch::Tensor& x) {
+  sharded.optimizer.zero_grad();
+  sharded.backward(x);
+  device ? sharded.optimizer.step_unless(torch::zeros({1})) : sharded.optimizer.step();
+}
+
+// The loaded counts of steps replace those that the device keeps.
+TEST_P(Zero, LoadsAStateAfterStepsOnTheDevice) {
+  run([](ProcessGroup group) {
+    if (GetParam().memory == kShared) return;
+    const AdamWOptions options{.lr = 0.01};
+    Sharded host(group, kFlat, options), device(group, kFlat, options);
+    const auto train = [&](int first, int last) {
+      for (int step = first; step < last; ++step) {
+        train_on(false, host, batch_of(group.rank(), step));
+        train_on(true, device, batch_of(group.rank(), step));
+      }
+    };
+    train(0, 2);
+    const NamedTensors state = clones(device.optimizer.state_dict());
+    train(2, 5);
+    host.optimizer.load_state_dict(state);
+    device.optimizer.load_state_dict(state);
+    train(5, 7);
+    require_same(*device.net, *host.net, 1e-6, "at the end");
+    const NamedTensors expected = host.optimizer.state_dict();
+    const NamedTensors got = device.optimizer.state_dict();
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (!expected[i].first.starts_with("step.")) continue;
+      EXPECT_EQ(expected[i].second.item<std::int64_t>(), 4) << expected[i].first;
+      EXPECT_EQ(got[i].second.item<std::int64_t>(), 4) << got[i].first;
+    }
+  });
+}
+
+// The first backward that communicates rebuilds the buckets, after two steps on the device.
+TEST_P(Zero, StepsOnTheDeviceBeforeAnythingWasReduced) {
+  run([](ProcessGroup group) {
+    if (GetParam().memory == kShared) return;
+    const AdamWOptions options{.lr = 0.01};
+    Sharded host(group, kFlat, options), device(group, kFlat, options);
+    const auto train = [](Sharded& sharded, bool on_device) {
+      {
+        const auto guard = sharded.ddp.no_sync();
+        for (int step = 0; step < 2; ++step) train_on(on_device, sharded, batch_of(0, step));
+      }
+      for (int step = 2; step < 5; ++step) train_on(on_device, sharded, batch_of(0, step));
+    };
+    train(host, false);
+    train(device, true);
+    require_same(*device.net, *host.net, 1e-6, "at the end");
+    EXPECT_GT(device.ddp.core().reducer()->grad_buckets().front().layout, 0U);
+  });
+}
+
+// Ranks that share the parameters reduce in step(), so that backward has no reductions to show.
+TEST(ZeroSpans, HaveNoBucketsWhereParametersAreShared) {
+  for (const auto memory : {kFlat, kShared}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      Sharded sharded(group, memory, SgdOptions{.lr = 0.1});
+      sharded.step(batch_of(group.rank(), 0));
+      sharded.step(batch_of(group.rank(), 1));
+      bool has_buckets = false, has_backward = false;
+      for (const Span& span : sharded.ddp.core().spans("world")) {
+        has_buckets = has_buckets || span.track.starts_with("bucket ");
+        has_backward = has_backward || span.track == "backward";
+      }
+      EXPECT_EQ(has_buckets, memory == kFlat);
+      EXPECT_TRUE(has_backward);
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(2));
+  }
+}
+
 TEST(ZeroRates, AreThoseOfTheGroups) {
   const auto errors = run_group(1, "auto", [](ProcessGroup group) {
     ZeroNet net = make_zero_net();
@@ -295,6 +399,26 @@ TEST_P(Zero, GivesTheGradientsOfSomeParameters) {
       plain.optimizer.step();
       sharded.optimizer.step();
     }
+  });
+}
+
+// The extra layer is not used, and another tensor is no parameter.
+TEST_P(Zero, GivesNoGradientsWhereThereAreNone) {
+  run([](ProcessGroup group) {
+    DdpOptions with_search = ddp_options(GetParam().memory);
+    with_search.find_unused_parameters = true;
+    Sharded sharded(group, with_search, SgdOptions{.lr = 0.1});
+    sharded.net->zero_grad();
+    loss_of(sharded.ddp.forward(batch_of(group.rank(), 0), /*with_extra=*/false)).backward();
+    const torch::Tensor& unused = sharded.net->extra->weight;
+    EXPECT_TRUE(sharded.optimizer.gradients_of({unused, torch::ones({3})}).empty());
+    torch::Tensor elements = torch::zeros({1}, torch::kInt64);
+    for (const torch::Tensor& part :
+         sharded.optimizer.gradients_of({unused, sharded.net->head->weight})) {
+      elements += part.numel();
+    }
+    group.all_reduce(elements);
+    EXPECT_EQ(elements.item<std::int64_t>(), sharded.net->head->weight.numel());
   });
 }
 

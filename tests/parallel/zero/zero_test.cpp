@@ -294,6 +294,21 @@ TEST_P(Zero, TellsAutogradThatParametersChanged) {
   });
 }
 
+TEST_P(Zero, TellsAutogradOfAStepThatTheDeviceDecides) {
+  run([](ProcessGroup group) {
+    if (GetParam().memory == kShared) return;
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
+    sharded.step(batch_of(group.rank(), 0));
+    const auto stale = loss_of(sharded.ddp.forward(batch_of(group.rank(), 1)));
+    sharded.optimizer.zero_grad();
+    sharded.backward(batch_of(group.rank(), 2));
+    sharded.optimizer.step_unless(torch::zeros({1}));
+    sharded.optimizer.zero_grad();
+    EXPECT_THAT(message_of<c10::Error>([&] { stale.backward(); }),
+                HasSubstr("modified by an inplace operation"));
+  });
+}
+
 TEST_P(Zero, TellsAutogradThatGradientsWereReduced) {
   run([](ProcessGroup group) {
     Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
@@ -421,6 +436,24 @@ TEST_P(Zero, LeavesFrozenParametersAlone) {
     }
     require_same(*sharded.net, *plain.net, GetParam().tolerance, "at the end");
     EXPECT_TRUE(torch::equal(sharded.net->extra->weight, make_zero_net()->extra->weight));
+  });
+}
+
+// In memory that the ranks share, the means are computed in one rank's slices of its own gradients.
+// A second call must not compute means of means.
+TEST_P(Zero, GivesTheSameGradientsAgain) {
+  run([](ProcessGroup group) {
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
+    for (int step = 0; step < 2; ++step) {
+      sharded.optimizer.zero_grad();
+      sharded.backward(batch_of(group.rank(), step));
+      Tensors first;
+      for (const torch::Tensor& each : sharded.optimizer.gradients()) first.push_back(each.clone());
+      const Tensors again = sharded.optimizer.gradients();
+      ASSERT_EQ(again.size(), first.size());
+      for (std::size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(again[i].equal(first[i])) << i;
+      sharded.optimizer.step();
+    }
   });
 }
 

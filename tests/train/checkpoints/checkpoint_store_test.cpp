@@ -473,5 +473,37 @@ TEST_F(CheckpointStoreTest, IsLookedForAgainWhenARunHasReplacedIt) {
   EXPECT_EQ(warnings, 1);
 }
 
+// A manifest without one of the two files is that of no checkpoint, even if its checksum is right.
+TEST_F(CheckpointStoreTest, NeedsBothFilesInItsManifest) {
+  CheckpointStore run = store();
+  save_step(run, 1);
+  const fs::path folder = directory / "step-00000001";
+  const formats::CheckpointManifest whole = read_manifest(folder);
+  for (const char* name : {kModelFile, kTrainingFile}) {
+    formats::CheckpointManifest manifest = whole;
+    manifest.files.erase(name);
+    std::ofstream(folder / kManifestFile) << formats::serialize_manifest(manifest);
+    try {
+      verify_checkpoint(folder);
+      ADD_FAILURE() << "accepted without " << name;
+    } catch (const CheckpointError& error) {
+      EXPECT_EQ(error.what(),
+                str((folder / kManifestFile).string(), " does not list ", std::string(name)));
+    }
+  }
+}
+
+TEST_F(CheckpointStoreTest, IsKnownByItsNameOrItsManifest) {
+  CheckpointStore run = store();
+  save_step(run, 1);
+  EXPECT_TRUE(is_checkpoint(directory / "step-00000001"));
+  EXPECT_TRUE(is_checkpoint(directory / "latest")) << "a link to one";
+  fs::rename(directory / "step-00000001", directory / "renamed");
+  EXPECT_TRUE(is_checkpoint(directory / "renamed"));
+  fs::remove(directory / "renamed" / kManifestFile);
+  EXPECT_FALSE(is_checkpoint(directory / "renamed"));
+  EXPECT_FALSE(is_checkpoint(directory));
+}
+
 }  // namespace
 }  // namespace lockstep::train

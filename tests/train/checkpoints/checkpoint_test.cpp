@@ -522,5 +522,28 @@ TEST(StateDict, LoadsByNameInAnyOrder) {
               HasSubstr("linear.weight is Double, the model expects Float"));
 }
 
+// Whatever does not fit, nothing is copied.
+TEST(StateDict, NamesWhatDoesNotFit) {
+  Net net;
+  const StateDict state = state_dict(*net);
+  const torch::Tensor before = net->linear->weight.detach().clone();
+  const auto message = [&](const std::function<void(StateDict&)>& change) {
+    StateDict changed;
+    for (const auto& [name, tensor] : state) changed.emplace_back(name, tensor.clone().fill_(3));
+    change(changed);
+    return message_of<CheckpointError>([&] { load_state_dict(*net, changed); });
+  };
+  ASSERT_EQ(state.back().first, "norm.num_batches_tracked");
+  EXPECT_EQ(message([](StateDict& s) { s.pop_back(); }),
+            "load_state_dict: norm.num_batches_tracked is missing");
+  EXPECT_EQ(message([](StateDict& s) { s.emplace_back("more", torch::zeros({1})); }),
+            "load_state_dict: more is not in the model");
+  EXPECT_EQ(message([](StateDict& s) { s.back().second = torch::zeros({1}, torch::kInt64); }),
+            "load_state_dict: norm.num_batches_tracked has shape [1], the model expects []");
+  EXPECT_EQ(message([](StateDict& s) { s.back().second = torch::zeros({}); }),
+            "load_state_dict: norm.num_batches_tracked is Float, the model expects Long");
+  EXPECT_TRUE(net->linear->weight.equal(before));
+}
+
 }  // namespace
 }  // namespace lockstep::train

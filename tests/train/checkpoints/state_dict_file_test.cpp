@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <memory>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -238,6 +239,26 @@ TEST_F(Pretrained, SaysThatASingleTensorKeepsItsValue) {
   torch::nn::Sequential net = make(1), other = make(5);
   EXPECT_EQ(load_pretrained(*net, trained(*other), "x.pth").summary(),
             "0 has 1 output here and 5 in x.pth: 0.weight keeps its initial value");
+}
+
+// A tensor without dimensions has no number of outputs that could differ.
+TEST_F(Pretrained, TakesALastLayerWithATensorWithoutDimensions) {
+  const auto make = [](std::int64_t outputs) {
+    const auto net = std::make_shared<torch::nn::Module>("Net");
+    const auto head = net->register_module("head", std::make_shared<torch::nn::Module>("Head"));
+    head->register_parameter("scale", torch::ones({}));
+    head->register_parameter("weight", torch::zeros({outputs, 3}));
+    return net;
+  };
+  const auto net = make(2);
+  const PretrainedWeights loaded = load_pretrained(*net, trained(*make(2)), "x.pth");
+  EXPECT_EQ(loaded.last_layer, "head");
+  EXPECT_EQ(loaded.summary(), "");
+  for (const auto& [name, tensor] : state_dict(*net)) {
+    EXPECT_TRUE(tensor.eq(3).all().item<bool>()) << name;
+  }
+  EXPECT_EQ(checkpoint_message([&] { load_pretrained(*net, trained(*make(5)), "x.pth"); }),
+            "x.pth: head.weight has shape [5, 3], the model expects [2, 3]");
 }
 
 TEST_F(Pretrained, TakesOldStateDictsWithoutCountersOfBatches) {

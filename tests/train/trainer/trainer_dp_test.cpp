@@ -14,8 +14,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep::train {
@@ -170,6 +172,25 @@ TEST_P(TrainerDp, RepeatsItsDropoutWhereItIsDeterministic) {
   EXPECT_GT(distance(first, state(false)), 1e-4);
 }
 
+// The random numbers of a step depend on nothing that the run did before it.
+TEST_P(TrainerDp, GoesOnExactlyWhereItIsDeterministic) {
+  const testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.deterministic = true;
+  run.accumulate_grad_batches = 2;  // four steps per epoch
+  const auto train_it = [&] {
+    return train(run, group_of_one(), /*dropout=*/true, "dp", kUnevenBatch, two_cpus(GetParam()))
+        .state;
+  };
+  const StateDict whole = train_it();
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = 6;
+  train_it();
+  run.max_steps.reset();
+  run.resume = true;
+  expect_equal_bits(train_it(), whole);
+}
+
 // A classifier that applies dropout only from training forward `first` on. Forwards are counted
 // from 0 over all replicas.
 struct LateDropoutNetImpl : torch::nn::Cloneable<LateDropoutNetImpl> {
@@ -215,6 +236,9 @@ TEST(TrainerDpWeights, ArePartOfTheRunsRecord) {
   RunInfo info;
   weighted->describe(info);
   EXPECT_EQ(info.device_weights, shared.device_weights);
+  EXPECT_EQ(info.devices, 2);
+  const auto alone = make_strategy("dp", group_of_one(), {.devices = {torch::kCPU}});
+  EXPECT_EQ(alone->batch_parts(), "whole");
 }
 
 TEST(TrainerDpRefusals, NameTheStrategy) {
@@ -277,6 +301,13 @@ TEST(TrainerDpRefusals, NameTheStrategy) {
   strategy->place(task.module(), torch::kCPU);
   EXPECT_EQ(message_of<ConfigError>([&] { strategy->attach(task, {}); }),
             "DataParallel: weights must have a number for each of the 2 devices, got 3");
+}
+
+TEST(TrainerDpReplicas, AreAsManyAsThereAreProcessorsUpToEight) {
+  MnistNet net;
+  const auto strategy = make_strategy("dp", group_of_one(), {});
+  strategy->place(*net, torch::kCPU);
+  EXPECT_EQ(strategy->devices().size(), std::clamp<std::size_t>(available_cpus().size(), 1, 8));
 }
 
 }  // namespace

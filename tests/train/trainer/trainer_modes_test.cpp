@@ -1,6 +1,10 @@
 // Modules that the user puts into evaluation mode keep it in a run.
 #include <lockstep/train/trainer.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -192,6 +196,43 @@ TEST(TrainerModes, OfPicturesAreEval) {
   train_staged(run, group_of_one(), {}, task);
   EXPECT_THAT(task.modes, ElementsAre(false, false));
   EXPECT_TRUE(task.net->is_training());
+}
+
+// The first eight samples of the first batch, or as many as it has.
+TEST(TrainerPictures, ShowTheFirstSamples) {
+  struct PictureTask final : ClassificationTask {
+    PictureTask()
+        : ClassificationTask(make_digits_net(/*dropout=*/false),
+                             ClassificationLoss::kNegativeLogLikelihood) {}
+    std::optional<RunPicture> picture(const Batch& samples) override {
+      shown = samples;
+      return std::nullopt;
+    }
+    Batch shown;
+  };
+  struct PictureListener final : Listener {
+    bool takes_pictures() const override { return true; }
+  };
+  for (const std::int64_t batch_size : {3, 20}) {
+    PictureTask task;
+    PictureListener listener;
+    TrainerOptions run = options(1);
+    run.listeners = {&listener};
+    const auto make_loader = [&] {
+      return std::make_unique<Loader>(test_images(), EvaluationSampler(test_images().size(), 0, 1),
+                                      kNormalize, LoaderOptions{.batch_size = batch_size});
+    };
+    Loader loader = train_loader(group_of_one());
+    Trainer(run, make_strategy("single", group_of_one())).fit(task, loader, make_loader);
+    const std::int64_t count = std::min<std::int64_t>(batch_size, 8);
+    Batch first;
+    const auto images = make_loader();
+    images->set_epoch(0);
+    ASSERT_TRUE(images->next(first));
+    EXPECT_EQ(task.shown.size, count);
+    EXPECT_TRUE(task.shown.images.equal(first.images.narrow(0, 0, count))) << batch_size;
+    EXPECT_TRUE(task.shown.labels.equal(first.labels.narrow(0, 0, count))) << batch_size;
+  }
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/train/checkpoints/checkpoint.h>
 #include <lockstep/train/checkpoints/model_ema.h>
+#include <lockstep/train/global_modes.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
@@ -405,6 +406,51 @@ TEST(TrainerLimits, BelongToTheIdentityOfARun) {
   EXPECT_EQ(settings.at("gradient_clip_value"), "0.5");
   EXPECT_EQ(settings.at("ema_decay"), "0.75");
   EXPECT_EQ(settings.at("ema_updates"), "2");
+}
+
+// Modes that were on before a run are on after it, even if the run switches them off.
+TEST(GlobalModes, BringBackWhatWasThereBefore) {
+  at::Context& context = at::globalContext();
+  context.setBenchmarkCuDNN(true);
+  context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+  {
+    const GlobalModes modes({.deterministic = true});
+    EXPECT_FALSE(context.deterministicAlgorithmsWarnOnly());
+    EXPECT_TRUE(context.deterministicCuDNN());
+    EXPECT_FALSE(context.benchmarkCuDNN());
+  }
+  EXPECT_TRUE(context.deterministicAlgorithms());
+  EXPECT_TRUE(context.deterministicAlgorithmsWarnOnly());
+  EXPECT_FALSE(context.deterministicCuDNN());
+  EXPECT_TRUE(context.benchmarkCuDNN());
+  {
+    const GlobalModes modes({.cudnn_benchmark = true});
+    EXPECT_TRUE(context.deterministicAlgorithmsWarnOnly()) << "an option that is left out";
+  }
+  EXPECT_TRUE(context.benchmarkCuDNN());
+  context.setBenchmarkCuDNN(false);
+  context.setDeterministicAlgorithms(false, /*warn_only=*/false);
+}
+
+TEST(GlobalModes, CheckForNanOnlyWhileTheyLast) {
+  using torch::autograd::AnomalyMode;
+  AnomalyMode::set_enabled(true, /*check_nan=*/false);
+  {
+    const GlobalModes modes({.detect_anomaly = true});
+    EXPECT_TRUE(AnomalyMode::should_check_nan());
+  }
+  EXPECT_TRUE(AnomalyMode::is_enabled());
+  EXPECT_FALSE(AnomalyMode::should_check_nan());
+  AnomalyMode::set_enabled(false, /*check_nan=*/true);
+}
+
+TEST(TrainerLimits, NeedABatch) {
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader(train_images(), DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
+                kNormalize, {.batch_size = kImages + 1, .drop_last = true});
+  Trainer trainer(options(1), make_strategy("single", group_of_one()));
+  EXPECT_EQ(message_of<ConfigError>([&] { trainer.fit(task, loader, Trainer::LoaderFactory()); }),
+            "Trainer: the training loader has no batches; use a smaller LoaderOptions::batch_size");
 }
 
 }  // namespace

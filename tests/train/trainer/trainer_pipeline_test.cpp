@@ -451,5 +451,16 @@ TEST(TrainerPipelineRefusals, NameATaskWithoutStages) {
               HasSubstr("which the model does not have"));
 }
 
+TEST(TrainerPipelineRefusals, NameADeviceThatIsNotTheRuns) {
+  ClassificationTask task = make_staged_task(make_staged_net());
+  Loader loader = train_loader(group_of_one());
+  StrategyOptions elsewhere = staged(2);
+  elsewhere.devices = {torch::Device("cuda:0"), torch::Device("cuda:1")};
+  Trainer trainer(options(1), make_strategy("pipeline", group_of_one(), elsewhere));
+  EXPECT_EQ(message_of<ConfigError>([&] { trainer.fit(task, loader, Trainer::LoaderFactory()); }),
+            "strategy pipeline: the run's device is cpu, but the first stage is on cuda:0; set "
+            "TrainerOptions::device to cuda");
+}
+
 }  // namespace
 }  // namespace lockstep::train

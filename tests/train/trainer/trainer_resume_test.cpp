@@ -236,5 +236,32 @@ TEST(TrainerZero, ResumesWithAnotherNumberOfRanksAndAnotherStrategy) {
   }
 }
 
+TEST(TrainerResume, SaysThatThereIsNothingToResume) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.resume = true;
+  EXPECT_EQ(testing_support::message_of<CheckpointError>([&] { train(run); }),
+            "there is no checkpoint in " + run.checkpoints.directory.string() +
+                " to resume from; remove TrainerOptions::resume to begin a run");
+}
+
+// A checkpoint of an earlier version does not tell the values of options that are newer.
+TEST(TrainerResume, NamesAnOptionThatTheCheckpointDoesNotKnow) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = 1;
+  run.info.recipe_options = {{"width", "2"}};
+  train(run);
+  run.resume = true;
+  run.max_steps = 2;
+  run.info.recipe_options = {{"depth", "7"}, {"width", "2"}};
+  const testing_support::CapturedLog log;
+  train(run);
+  ASSERT_EQ(log.lines().size(), 1U);
+  EXPECT_THAT(log.lines()[0], ::testing::EndsWith("trained with recipe.depth unknown (now 7)"));
+}
+
 }  // namespace
 }  // namespace lockstep::train
