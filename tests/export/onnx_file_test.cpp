@@ -9,11 +9,13 @@
 #include <csignal>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
 #include <tests/export/onnx_reader.h>
 #include <tests/support/file_size_limit.h>
 #include <tests/support/temporary_directory.h>
@@ -137,6 +139,104 @@ TEST_F(OnnxFile, HoldsNamesOfAnyBytesAsText) {
   EXPECT_EQ(read_text(folder / location).size(), kDataBytes);
   onnx::write_model(odd, model_of('b'), /*most_bytes=*/4096);
   EXPECT_THAT(folder.names(), SizeIs(2)) << "the former data are removed";
+}
+
+// Bytes that are divided in another way are other data: a reader finds its tensors by offsets.
+TEST_F(OnnxFile, NamesItsDataAfterTheSizesOfTheTensors) {
+  std::vector<std::string> names;
+  for (const std::size_t first : {std::size_t{4096}, std::size_t{8192}}) {
+    onnx::Model model;
+    model.graph.initializers = {filled_tensor("a", first, 'x'),
+                                filled_tensor("b", 12'288 - first, 'x')};
+    names.push_back(onnx::write_model(path, model, /*most_bytes=*/4096).data.filename().string());
+  }
+  EXPECT_NE(names[0], names[1]);
+}
+
+// External tensors have at least 1024 bytes and begin at multiples of 4096.
+TEST_F(OnnxFile, AlignsTheTensorsOutsideAndKeepsSmallOnesInside) {
+  onnx::Model model;
+  model.graph.initializers = {filled_tensor("a", 1024, 'a'), filled_tensor("small", 1023, 's'),
+                              filled_tensor("b", 4096, 'b'), filled_tensor("c", 5000, 'c')};
+  constexpr std::int64_t kAll = 1024 + 1023 + 4096 + 5000;
+  EXPECT_TRUE(onnx::write_model(path, model, kAll).data.empty()) << "as many as may be inside";
+  EXPECT_EQ(read_model(path).values.at("c"), std::string(5000, 'c'));
+  const onnx::WrittenModel written = onnx::write_model(path, model, kAll - 1);
+  const std::string data = read_text(written.data);
+  ASSERT_EQ(data.size(), 8192U + 5000U);
+  EXPECT_EQ(data.substr(0, 1024), std::string(1024, 'a'));
+  EXPECT_EQ(data.substr(1024, 3072), std::string(3072, '\0'));
+  EXPECT_EQ(data.substr(4096, 4096), std::string(4096, 'b'));
+  EXPECT_EQ(data.substr(8192), std::string(5000, 'c'));
+  const testing_support::ReadModel read = read_model(path);
+  EXPECT_THAT(read.locations, SizeIs(3));
+  EXPECT_EQ(read.values.at("small"), std::string(1023, 's'));
+  EXPECT_EQ(read.values.at("a"), "");
+  EXPECT_EQ(written.bytes, static_cast<std::int64_t>(std::filesystem::file_size(path) +
+                                                     std::filesystem::file_size(written.data)));
+}
+
+// "name type: values" of an AttributeProto.
+std::string attribute_text(protozero::pbf_reader attribute) {
+  std::string name, type, values;
+  while (attribute.next()) {
+    switch (attribute.tag()) {
+      case 1:
+        name = attribute.get_string();
+        break;
+      case 2:
+      case 7:
+        values += str(' ', attribute.get_float());
+        break;
+      case 3:
+      case 8:
+        values += str(' ', attribute.get_int64());
+        break;
+      case 4:
+      case 9:
+        values += ' ' + attribute.get_string();
+        break;
+      case 5: {
+        testing_support::ReadModel inner;
+        testing_support::read_initializer(attribute.get_message(), inner);
+        for (const auto& [tensor, bytes] : inner.values) values += ' ' + tensor + '=' + bytes;
+        break;
+      }
+      case 20:
+        type = std::to_string(attribute.get_enum());
+        break;
+      default:
+        attribute.skip();
+    }
+  }
+  return name + ' ' + type + ':' + values;
+}
+
+// The types are those of AttributeProto.AttributeType in onnx.proto.
+TEST_F(OnnxFile, HoldsAttributesOfEveryKind) {
+  onnx::OnnxNode node;
+  node.op_type = "Any";
+  node.attributes = {{"float", 0.5F},
+                     {"int", -3},
+                     {"text", "linear"},
+                     {"tensor", filled_tensor("t", 2, 'x')},
+                     {"floats", std::vector<float>{1.5F, -2}},
+                     {"ints", std::vector<std::int64_t>{4, -5}},
+                     {"texts", std::vector<std::string>{"a", "b"}}};
+  onnx::Model model;
+  model.graph.nodes = {node};
+  onnx::write_model(path, model);
+  const std::string content = read_text(path);
+  protozero::pbf_reader reader(content);
+  ASSERT_TRUE(reader.next(7));
+  protozero::pbf_reader graph = reader.get_message();
+  ASSERT_TRUE(graph.next(1));
+  protozero::pbf_reader read = graph.get_message();
+  std::vector<std::string> attributes;
+  while (read.next(5)) attributes.push_back(attribute_text(read.get_message()));
+  EXPECT_THAT(attributes,
+              ElementsAre("float 1: 0.5", "int 2: -3", "text 3: linear", "tensor 4: t=xx",
+                          "floats 6: 1.5 -2", "ints 7: 4 -5", "texts 8: a b"));
 }
 
 TEST_F(OnnxFile, RemovesOnlyTheDataOfItsOwnModels) {

@@ -87,6 +87,32 @@ TEST_F(OnnxMemory, ThatNobodyReadsAgain) {
             "nothing was refused");
 }
 
+// The members of the list show the write.
+TEST_F(OnnxMemory, WrittenBeforeASplit) {
+  EXPECT_THAT(refusal(
+                  [](nn::LinearImpl&, const Tensor& y) {
+                    Tensor copy = y.clone();
+                    copy.data_ptr<float>()[0] += 1;
+                    return copy.chunk(3, 1)[0];
+                  },
+                  {.allow_reads = true}),
+              HasSubstr("differs from forward()'s with the example, first in the result of "));
+}
+
+// A forward() in place writes to copies of the examples.
+TEST_F(OnnxMemory, OfTheExamplesIsNotWritten) {
+  nn::Linear layer(3, 3);
+  const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+    Tensor y = x[0];
+    y.mul_(2).relu_();
+    return std::vector<Tensor>{layer->forward(y)};
+  };
+  const Tensor example = torch::randn({2, 3});
+  const Tensor before = example.clone();
+  export_onnx(*layer, forward, {example}, folder / "net.onnx");
+  EXPECT_TRUE(example.equal(before));
+}
+
 // The buffer that is returned holds what the last run has written.
 TEST_F(OnnxMemory, ThatEveryRunReturnsAndOverwrites) {
   EXPECT_THAT(refusal(

@@ -446,6 +446,15 @@ TEST_F(OnnxRefusals, AllOperatorsWithoutALoweringAtOnce) {
                     HasSubstr("aten::polygamma [after fc (parameter fc.weight)]")));
 }
 
+// Operations on parameters alone make a parameter of another form.
+TEST_F(OnnxRefusals, AnOperatorWithAParameterOfAnotherForm) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                const Tensor sizes = net.fc->weight.t().abs().mean(0);
+                return at::igamma(net.fc(x.flatten(1)).abs(), sizes);
+              }),
+              HasSubstr("aten::igamma [in fc (parameter fc.weight)]"));
+}
+
 TEST_F(OnnxRefusals, RandomNumbers) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 return at::dropout(net.fc(x.flatten(1)), 0.5, /*train=*/true);

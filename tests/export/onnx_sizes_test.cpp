@@ -1,6 +1,9 @@
 // The exported model is right for every batch that it accepts: forward() must take the same way for
 // all of them, however it learns the size.
 #include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -252,6 +255,140 @@ TEST_F(OnnxSizes, AnAccessToMemory) {
                   },
                   2),
               HasSubstr("accesses the memory"));
+  const Code storage = [](const Tensor& x) {
+    return x.storage().nbytes() > 1'000'000 ? x.relu() : x.sigmoid();
+  };
+  const Code alias = [](const Tensor& x) {
+    const Tensor y = x.relu();
+    return x.is_alias_of(y) ? y.sigmoid() : y;
+  };
+  for (const Code& each : {storage, alias}) {
+    EXPECT_THAT(refusal(each, 2), HasSubstr("accesses the memory of a tensor"));
+    EXPECT_EQ(refusal(each, 2, {.allow_reads = true}), "nothing was refused");
+  }
+}
+
+// The operation has the same name with and without the argument, and as another overload.
+TEST_F(OnnxSizes, ArgumentsThatLargeBatchesChange) {
+  struct Case {
+    Code code;
+    const char* message;
+  };
+  using Limit = std::optional<torch::Scalar>;
+  const std::vector<Case> cases = {
+      {[](const Tensor& x) {
+         const Tensor bias = x.mean(0);
+         return at::linear(x, torch::ones({3, 3}), x.size(0) > 99 ? Tensor() : bias);
+       },
+       "forward() gives aten::linear another argument 2 after 0 (parameter 0.weight), none where "
+       "the trace has another tensor"},
+      {[](const Tensor& x) {
+         const Tensor bias = x.mean(0);
+         return at::linear(x, torch::ones({3, 3}), x.size(0) > 99 ? bias : Tensor());
+       },
+       "gives aten::linear another argument 2 after 0 (parameter 0.weight), a tensor [3] where the "
+       "trace has none"},
+      {[](const Tensor& x) { return x.clamp(x.size(0) > 99 ? Limit() : Limit(0), Limit(1)); },
+       "gives aten::clamp another argument 1 after 0 (parameter 0.weight), none where the trace "
+       "has 0"},
+      {[](const Tensor& x) { return x.clamp(Limit(0), x.size(0) > 99 ? Limit(1) : Limit()); },
+       "gives aten::clamp another argument 2 after 0 (parameter 0.weight), 1 where the trace has "
+       "none"},
+      {[](const Tensor& x) { return x.sum(x.size(0) > 99 ? 1 : 0); },
+       "gives aten::sum another argument 1 after 0 (parameter 0.weight), [1] where the trace has "
+       "[0]"},
+      {[](const Tensor& x) {
+         const std::vector<std::int64_t> rows = {0};
+         using Dimensions = at::OptionalIntArrayRef;
+         return x.sum(x.size(0) > 99 ? Dimensions() : Dimensions(rows), false);
+       },
+       "gives aten::sum another argument 1 after 0 (parameter 0.weight), none where the trace has "
+       "[0]"},
+      {[](const Tensor& x) { return x.size(0) > 99 ? x.sum() : x.sum(0); },
+       "calls another form of aten::sum after 0 (parameter 0.weight)"},
+      {[](const Tensor& x) {
+         const Tensor y = x.relu();
+         return x.size(0) > 99 ? at::cat({x, y}, 1) : at::cat({y, x}, 1);
+       },
+       "gives aten::cat another argument 0 after 0 (parameter 0.weight), a list of tensors where "
+       "the trace has [another tensor, another tensor]"},
+      {[](const Tensor& x) {
+         const Tensor y = x.relu();
+         return x.size(0) > 99 ? at::cat({y, y, y}, 1) : at::cat({y, y}, 1);
+       },
+       "gives aten::cat another argument 0 after 0 (parameter 0.weight), a list of tensors where "},
+      {[](const Tensor& x) {
+         const Tensor y = x.relu();
+         return at::add(x, x.size(0) > 99 ? x : y);
+       },
+       "gives aten::add another argument 1 after 0 (parameter 0.weight), a tensor [100, 3] where "
+       "the trace has another tensor"},
+      {[](const Tensor& x) { return x.gt(0).logical_xor(torch::tensor({x.size(0) > 99})); },
+       "gives aten::logical_xor another argument 1 after 0 (parameter 0.weight), a tensor [1] "
+       "where the trace has a tensor [1]"}};
+  for (const Case& each : cases) {
+    EXPECT_THAT(refusal(each.code, 2),
+                AllOf(HasSubstr("with a batch of 100, "), HasSubstr(each.message)));
+  }
+}
+
+// Without a batch there is one size, which forward() may read and branch on.
+TEST_F(OnnxSizes, OfInputsWithoutABatchAreFixed) {
+  nn::Sequential net(nn::Linear(3, 3));
+  const OnnxForward view = [&](const std::vector<Tensor>& x) {
+    const Tensor y = net->forward(x[0]).view({x[0].size(0), 3, 1});
+    return std::vector<Tensor>{x[0].size(0) > 64 ? y.relu() : y.sigmoid()};
+  };
+  EXPECT_EQ(refusal_of(*net, view, {torch::rand({2, 3})}, {.batch_dimensions = {-1}}),
+            "nothing was refused");
+  EXPECT_EQ(testing_support::read_model(folder / "net.onnx").sizes.at("input"), "2,3");
+  EXPECT_EQ(testing_support::read_model(folder / "net.onnx").sizes.at("output"), "2,3,1");
+  const OnnxForward pair = [&](const std::vector<Tensor>& x) {
+    return std::vector<Tensor>{net->forward(x[0]) + x[1].view({3, x[1].size(0)}).sum(1)};
+  };
+  EXPECT_EQ(refusal_of(*net, pair, {torch::rand({2, 3}), torch::rand({5, 3})},
+                       {.batch_dimensions = {0, -1}}),
+            "nothing was refused");
+  const auto sizes = testing_support::read_model(folder / "net.onnx").sizes;
+  EXPECT_EQ(sizes.at("input_0"), "batch,3");
+  EXPECT_EQ(sizes.at("input_1"), "5,3");
+  const OnnxForward memory = [&](const std::vector<Tensor>& x) {
+    const Tensor y = net->forward(x[0]);
+    return std::vector<Tensor>{y.has_storage() ? y.relu() : y.sigmoid()};
+  };
+  EXPECT_THAT(refusal_of(*net, memory, {torch::rand({2, 3})}, {.batch_dimensions = {-1}}),
+              HasSubstr("with the example's sizes, forward() goes another way"));
+}
+
+// The state of zeros with which a recurrent layer or cell begins follows the batch, and other zeros
+// do not.
+TEST_F(OnnxSizes, FirstStatesFollowTheBatch) {
+  const auto message = [&](auto net, const Tensor& x, std::int64_t batch_dimension) {
+    const std::filesystem::path path = folder / "net.onnx";
+    std::filesystem::remove(path);
+    try {
+      export_onnx(net, {x}, path, {.batch_dimensions = {batch_dimension}});
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return testing_support::read_model(path).sizes.at("input");
+  };
+  const Tensor sequence = torch::rand({5, 2, 3});
+  const nn::RNNOptions relu = nn::RNNOptions(3, 4).nonlinearity(torch::kReLU);
+  EXPECT_EQ(message(nn::RNN(relu), sequence, 1), "5,batch,3");
+  EXPECT_EQ(message(nn::RNN(nn::RNNOptions(3, 4)), sequence, 1), "5,batch,3");
+  EXPECT_EQ(message(nn::LSTM(nn::LSTMOptions(3, 4)), sequence, 1), "5,batch,3");
+  EXPECT_EQ(message(nn::GRU(nn::GRUOptions(3, 4)), sequence, 1), "5,batch,3");
+  EXPECT_EQ(message(nn::RNNCell(3, 4), sequence[0], 0), "batch,3");
+  EXPECT_EQ(message(nn::LSTMCell(3, 4), sequence[0], 0), "batch,3");
+  EXPECT_EQ(message(nn::GRUCell(3, 4), sequence[0], 0), "batch,3");
+  const Code zeros = [](const Tensor& x) { return at::cat({x, torch::zeros({x.size(0), 2})}, 1); };
+  EXPECT_THAT(refusal(zeros, 2), HasSubstr("aten::zeros with 2 after 0 (parameter 0.weight)"));
+  nn::Linear layer(3, 3);
+  const OnnxForward linear = [&](const std::vector<Tensor>& x) {
+    return std::vector<Tensor>{x[0] + layer->forward(torch::zeros({x[0].size(0), 3}))};
+  };
+  EXPECT_THAT(refusal_of(*layer, linear, {torch::rand({2, 3})}), HasSubstr("aten::zeros with 2"));
 }
 
 // Sizes may be read for what follows the batch, and for what does not.
@@ -307,6 +444,38 @@ TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
   for (std::size_t i = 0; i < follow.size(); ++i) {
     EXPECT_EQ(refusal(follow[i], 2, {.follow_batch = true}), "nothing was refused") << i;
   }
+}
+
+// The tracer then uses the name of the result for the argument, too.
+TEST_F(OnnxSizes, NotOperationsThatReturnTheirArgument) {
+  const std::vector<std::pair<const char*, Code>> operations = {
+      {"alias", [](const Tensor& x) { return at::alias(x); }},
+      {"contiguous", [](const Tensor& x) { return x.contiguous(); }},
+      {"to", [](const Tensor& x) { return x.to(torch::kFloat); }},
+      {"type_as", [](const Tensor& x) { return x.type_as(x); }},
+      {"flatten", [](const Tensor& x) { return x.flatten(1); }},
+      {"movedim", [](const Tensor& x) { return x.movedim(0, 0); }},
+      {"dropout", [](const Tensor& x) { return at::dropout(x, 0.5, false); }},
+      {"feature_dropout", [](const Tensor& x) { return at::feature_dropout(x, 0.5, false); }},
+      {"alpha_dropout", [](const Tensor& x) { return at::alpha_dropout(x, 0.5, false); }},
+      {"feature_alpha_dropout",
+       [](const Tensor& x) { return at::feature_alpha_dropout(x, 0.5, false); }}};
+  for (const auto& [name, operation] : operations) {
+    const Code code = [operation = operation](const Tensor& x) {
+      const Tensor y = operation(x);
+      return x.relu() + y;
+    };
+    EXPECT_EQ(refusal(code, 2), "nothing was refused") << name;
+  }
+}
+
+// With a fixed batch, an example may be empty.
+TEST_F(OnnxSizes, OfAnEmptyExampleAreFixed) {
+  const Code code = [](const Tensor& x) { return x.sigmoid() * 2; };
+  EXPECT_EQ(refusal(code, 0, {.dynamic_batch = false}), "nothing was refused");
+  const auto sizes = testing_support::read_model(folder / "net.onnx").sizes;
+  EXPECT_EQ(sizes.at("input"), "0,3");
+  EXPECT_EQ(sizes.at("output"), "0,3");
 }
 
 // For one sample there is nothing to copy, and contiguous() calls no operation. What follows may

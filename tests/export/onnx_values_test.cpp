@@ -1,10 +1,13 @@
 // Values that forward() reads on the host are found, whatever the type of the input and however it
 // is filled, and random operations that are off do not end the search.
 #include <cmath>
+#include <limits>
+#include <stdexcept>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -16,12 +19,14 @@
 #include <lockstep/export/trace/compare_recordings.h>
 #include <lockstep/export/trace/probes.h>
 #include <tests/export/onnx_reader.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
 
 namespace nn = torch::nn;
 using ::testing::HasSubstr;
+using testing_support::message_of;
 using testing_support::TemporaryDirectory;
 using torch::Tensor;
 
@@ -179,10 +184,74 @@ TEST_F(OnnxValues, ReadByComparisonsBesideAttention) {
         const bool is_same = at::equal(x, y) || at::equal(z, x);
         const Tensor projected = at::linear(x, attention->in_proj_weight);
         return is_same ? projected.relu() : projected.sigmoid();
+      },
+      // No operation follows the comparison.
+      [&](const Tensor& x, const Tensor& y) {
+        const Tensor z = attend(x, y, y);
+        const Tensor positive = z.relu();
+        return at::equal(z, y) ? positive : z;
       }};
   for (std::size_t i = 0; i < comparing.size(); ++i) {
     EXPECT_THAT(message(comparing[i]), HasSubstr("reads a value out of a tensor")) << i;
   }
+}
+
+TEST_F(OnnxValues, ReadInSeveralPlaces) {
+  nn::Sequential net(nn::Linear(3, 3), nn::Linear(3, 3));
+  const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+    const Tensor y = net[0]->as<nn::Linear>()->forward(x[0]);
+    const bool is_large = y.max().item<float>() > 1e9F || y.sum().item<float>() > 1e9F;
+    const Tensor z = net[1]->as<nn::Linear>()->forward(is_large ? y.relu() : y);
+    return std::vector<Tensor>{z.max().item<float>() > 1e9F ? z.relu() : z};
+  };
+  EXPECT_THAT(refusal_of(*net, forward, {torch::rand({2, 3})}),
+              HasSubstr("reads a value out of a tensor (item()) after 0 (parameter 0.weight); "
+                        "after 1 (parameter 1.weight); the runs showed no difference"));
+}
+
+// The first run with other values finds as many true flags as the example if half of them are true.
+TEST_F(OnnxValues, DecideSizes) {
+  const Forward selected = [](const Tensor& x, const Tensor& flags) {
+    return x.sum() + torch::arange(4).masked_select(flags).sum();
+  };
+  for (const bool last : {false, true}) {
+    const Tensor flags = torch::tensor({true, false, true, last});
+    for (const bool allow_reads : {false, true}) {
+      EXPECT_THAT(refusal(selected, flags, allow_reads),
+                  HasSubstr("the sizes of the result of aten::masked_select after 0 (parameter "
+                            "0.weight) depend on the values of the inputs"));
+    }
+  }
+}
+
+// An error of forward() itself is not changed, and leaves the tracer and the module as they were.
+TEST_F(OnnxValues, ThatForwardRefuses) {
+  nn::Sequential net(nn::Linear(3, 3));
+  bool refuses = true;
+  const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+    const Tensor y = net->forward(x[0]);
+    if (refuses) throw std::out_of_range("no such word");
+    return std::vector<Tensor>{y};
+  };
+  const std::vector<Tensor> inputs = {torch::rand({2, 3})};
+  EXPECT_EQ(message_of<std::out_of_range>([&] { refusal_of(*net, forward, inputs); }),
+            "no such word");
+  EXPECT_TRUE(net->is_training());
+  EXPECT_FALSE(torch::jit::tracer::isTracing());
+  EXPECT_FALSE(std::filesystem::exists(folder / "net.onnx"));
+  refuses = false;
+  EXPECT_EQ(refusal_of(*net, forward, inputs), "nothing was refused");
+}
+
+// The first recording has no operation at all.
+TEST_F(OnnxValues, DecideWhetherThereIsAnOperation) {
+  nn::Sequential empty;
+  const OnnxForward forward = [](const std::vector<Tensor>& x) {
+    return std::vector<Tensor>{x[0].const_data_ptr<float>()[0] > 0 ? x[0] : x[0].relu()};
+  };
+  EXPECT_THAT(refusal_of(*empty, forward, {torch::ones({2})}, {.allow_reads = true}),
+              HasSubstr("goes another way with other values, at its beginning: one run came to the "
+                        "end and another to aten::relu"));
 }
 
 // LibTorch lists these operations as random although they are not outside of training.
@@ -298,6 +367,35 @@ TEST(OnnxComparison, TellsTensorsApart) {
                                               {torch::empty({0, 2}), torch::empty({0, 3})},
                                               {torch::zeros({1}), torch::full({1}, 1e-30)}};
   for (const auto& [a, b] : unlike) EXPECT_FALSE(onnx::same_tensor(a, b)) << a << b;
+}
+
+// Infinity and NaN are no scale.
+TEST(OnnxProbes, TakeTheirScaleFromFiniteNumbers) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Tensor numbers = torch::tensor({infinity, -infinity, std::nanf(""), 2.0F});
+  const Tensor drawn = onnx::with_other_values({numbers}, 1)[0][0];
+  EXPECT_LT(drawn.abs().max().item<float>(), 100) << drawn;
+  const Tensor zeros = torch::tensor({infinity, 0.0F});
+  EXPECT_EQ(onnx::with_other_values({zeros}, 0)[0][0][1].item<float>(), -1);
+  for (const int number : {0, 1}) {
+    const Tensor within = onnx::with_other_values({numbers}, number)[3][0];
+    EXPECT_GE(within.min().item<float>(), 0) << within;
+    EXPECT_LE(within.max().item<float>(), 2) << within;
+  }
+}
+
+TEST(OnnxProbes, TakeEmptyInputs) {
+  const std::vector<Tensor> inputs = {torch::empty({0, 2}), torch::empty({0}, torch::kLong),
+                                      torch::empty({2, 0}, torch::kBool)};
+  for (const int number : {0, 1}) {
+    for (const auto& proposal : onnx::with_other_values(inputs, number)) {
+      ASSERT_EQ(proposal.size(), inputs.size());
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        EXPECT_EQ(proposal[i].sizes(), inputs[i].sizes());
+        EXPECT_EQ(proposal[i].scalar_type(), inputs[i].scalar_type());
+      }
+    }
+  }
 }
 
 TEST(OnnxProbes, ChangeTruthsAndNumbers) {

@@ -34,6 +34,23 @@ TEST(Autoencoder, HasPyTorchsNumberOfParameters) {
   EXPECT_EQ(count, 7635);
 }
 
+TEST(Autoencoder, ComputesTheLayersOfItsDescription) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(2);
+  Autoencoder net;
+  const auto p = net->named_parameters();
+  const auto images = torch::randn({2, 3, 40, 60});
+  auto code = at::conv2d(images, p["encoder.0.weight"], p["encoder.0.bias"], 1, 2);
+  code =
+      at::conv2d(at::max_pool2d(code.relu(), 4), p["encoder.3.weight"], p["encoder.3.bias"], 1, 2);
+  code = at::max_pool2d(code.relu(), 5);
+  EXPECT_TRUE(net->encode(images).allclose(code, 1e-4, 1e-5));
+  auto output = at::conv_transpose2d(code, p["decoder.0.weight"], p["decoder.0.bias"], 5);
+  output = at::conv_transpose2d(output.relu(), p["decoder.2.weight"], p["decoder.2.bias"],
+                                /*stride=*/4, /*padding=*/1, /*output_padding=*/1);
+  EXPECT_TRUE(net->forward(images).allclose(output, 1e-4, 1e-5));
+}
+
 TEST(Autoencoder, LearnsAnImageByHeart) {
   at::set_num_threads(1);  // the layers are too small for several threads
   torch::manual_seed(0);

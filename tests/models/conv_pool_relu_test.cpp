@@ -117,6 +117,9 @@ TEST(ConvPoolReluUnusual, TensorsAreLeftToLibTorch) {
   // Filters for other channels, and too few biases, are LibTorch's errors.
   EXPECT_THROW(conv_pool_relu(x, torch::randn({3, 3, 5, 5}), b), c10::Error);
   EXPECT_THROW(conv_pool_relu(x, w, torch::randn({2})), c10::Error);
+  // So are images with fewer rows, or fewer columns, than the filters.
+  EXPECT_THROW(conv_pool_relu(torch::randn({2, 2, 4, 12}), w, b), c10::Error);
+  EXPECT_THROW(conv_pool_relu(torch::randn({2, 2, 6, 4}), w, b), c10::Error);
 }
 
 TEST(ConvPoolReluUnusual, ABatchMayBeEmpty) {

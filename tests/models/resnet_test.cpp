@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <lockstep/core/error.h>
@@ -87,6 +92,74 @@ TEST(ResNet, DrawsItsWeightsByTheOutgoingConnections) {
   }
   EXPECT_EQ(parameters["layer1.0.bn3.weight"].min().item<float>(), 1);
   EXPECT_EQ(parameters["layer1.0.bn3.bias"].abs().max().item<float>(), 0);
+}
+
+torch::Tensor stem_of(ResNet& net, const torch::Tensor& images) {
+  auto children = net->named_children();
+  auto& convolution = *children["conv1"]->as<torch::nn::Conv2d>();
+  return children["bn1"]->as<torch::nn::BatchNorm2d>()->forward(convolution.forward(images)).relu();
+}
+
+TEST(ResNet, PoolsOnlyBehindTheStemOfImageNet) {
+  const torch::NoGradGuard no_grad;
+  for (const auto stem : {ResNetStem::kCifar, ResNetStem::kImageNet}) {
+    const bool image_net = stem == ResNetStem::kImageNet;
+    ResNet net(ResNetOptions{.layers = {1, 1, 1, 1}, .stem = stem, .num_classes = 7});
+    net->eval();
+    const auto images = torch::randn({2, 3, 64, 64});
+    torch::Tensor x = stem_of(net, images);
+    EXPECT_EQ(x.size(3), image_net ? 32 : 64);
+    if (image_net) x = at::max_pool2d(x, 3, 2, 1);
+    auto children = net->named_children();
+    std::int64_t side = image_net ? 16 : 64;
+    for (const char* layer : {"layer1", "layer2", "layer3", "layer4"}) {
+      x = children[layer]->as<torch::nn::Sequential>()->forward(x);
+      EXPECT_EQ(x.size(3), side) << layer;
+      side /= 2;
+    }
+    const auto logits = children["fc"]->as<torch::nn::Linear>()->forward(x.mean({2, 3}));
+    EXPECT_TRUE(net->forward(images).allclose(logits, 1e-4, 1e-5));
+  }
+}
+
+// torchvision's bottleneck has its stride in the second convolution.
+TEST(ResNet, AddsTheShortcutOfEachBlock) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(8);
+  for (const auto block : {ResNetBlock::kBasic, ResNetBlock::kBottleneck}) {
+    ResNet net(resnet(block, {2, 1, 1, 1}));
+    net->eval();
+    const auto parameters = net->named_parameters();
+    const auto buffers = net->named_buffers();
+    const auto normalized = [&](const torch::Tensor& x, const std::string& convolution,
+                                const std::string& norm, std::int64_t stride) {
+      const torch::Tensor& weight = parameters[convolution + ".weight"];
+      const std::int64_t padding = weight.size(2) / 2;
+      const auto y =
+          at::conv2d(x, weight, {}, torch::IntArrayRef(stride), torch::IntArrayRef(padding));
+      return at::batch_norm(y, parameters[norm + ".weight"], parameters[norm + ".bias"],
+                            buffers[norm + ".running_mean"], buffers[norm + ".running_var"],
+                            /*training=*/false, 0.1, 1e-5, /*cudnn_enabled=*/false);
+    };
+    const auto computed = [&](const std::string& name, const torch::Tensor& x,
+                              std::int64_t stride) {
+      const bool is_basic = block == ResNetBlock::kBasic;
+      torch::Tensor y = normalized(x, name + ".conv1", name + ".bn1", is_basic ? stride : 1).relu();
+      y = normalized(y, name + ".conv2", name + ".bn2", is_basic ? 1 : stride);
+      if (!is_basic) y = normalized(y.relu(), name + ".conv3", name + ".bn3", 1);
+      const bool projects = parameters.contains(name + ".downsample.0.weight");
+      const torch::Tensor shortcut =
+          projects ? normalized(x, name + ".downsample.0", name + ".downsample.1", stride) : x;
+      return (y + shortcut).relu();
+    };
+    const auto x = torch::randn({2, 64, 8, 8});
+    auto children = net->named_children();
+    const auto first = computed("layer1.1", computed("layer1.0", x, 1), 1);
+    const auto ours = children["layer1"]->as<torch::nn::Sequential>()->forward(x);
+    EXPECT_TRUE(ours.allclose(first, 1e-4, 1e-4));
+    EXPECT_TRUE(children["layer2"]->as<torch::nn::Sequential>()->forward(ours).allclose(
+        computed("layer2.0", ours, 2), 1e-4, 1e-4));
+  }
 }
 
 TEST(ResNet, RefusesAStageWithoutBlocks) {

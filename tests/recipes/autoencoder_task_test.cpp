@@ -44,6 +44,36 @@ TEST(AutoencoderTask, ComparesItsOutputWithTheImages) {
   EXPECT_NEAR(found.value_of("psnr").value(), -10 * std::log10(mean), 1e-3);
 }
 
+// Normalised by a deviation of 0.5, values lie in a range of 2.
+TEST(AutoencoderTask, MeasuresNoiseInTheRangeOfItsImages) {
+  const torch::NoGradGuard no_grad;
+  recipes::AutoencoderTask task(Autoencoder(), {.mean = {0.5, 0.5, 0.5}, .std = {0.5, 0.5, 0.5}});
+  const torch::Tensor images = torch::rand({2, 3, 20, 20});
+  Metrics metrics(task.metrics());
+  task.evaluate(images + 0.1, images, metrics);
+  const Evaluation found = metrics.mean();
+  EXPECT_NEAR(found.loss, 0.01, 1e-5);
+  EXPECT_NEAR(found.value_of("psnr").value(), 10 * std::log10(4 / 0.01), 1e-2);
+}
+
+// In 16 bits, the mean of many squares would be imprecise.
+TEST(AutoencoderTask, ComparesInFloat32) {
+  torch::manual_seed(3);
+  recipes::AutoencoderTask task(Autoencoder(), kUnit);
+  const torch::Tensor output = torch::rand({2, 3, 20, 20}).to(torch::kBFloat16);
+  const torch::Tensor images = torch::rand({2, 3, 20, 20}).to(torch::kBFloat16);
+  const double expected =
+      (output.to(torch::kDouble) - images.to(torch::kDouble)).square().mean().item<double>();
+  const torch::Tensor loss = task.loss(output, images);
+  EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
+  EXPECT_NEAR(loss.item<double>(), expected, 1e-6);
+  Metrics metrics(task.metrics());
+  task.evaluate(output, images, metrics);
+  const Evaluation found = metrics.mean();
+  EXPECT_NEAR(found.loss, expected, 1e-6);
+  EXPECT_NEAR(found.value_of("psnr").value(), -10 * std::log10(expected), 1e-4);
+}
+
 TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
   torch::manual_seed(1);
   const torch::NoGradGuard no_grad;

@@ -314,6 +314,19 @@ TEST_F(FolderSplit, KeepsAsManyAsItIsTold) {
                                      HasSubstr("split by seed")));
 }
 
+// The default cache is a quarter of the memory that is left, and the host's processes share it.
+TEST_F(FolderSplit, SharesTheDefaultCacheAmongTheProcesses) {
+  write_colours(directory_, "photos", 20, 2);
+  load("autoencoder", {.local_processes = 0});
+  EXPECT_THAT(messages_, Contains(HasSubstr("all 20 images stay in memory")));
+  messages_.clear();
+  load("autoencoder", {.local_processes = 2'000'000'000});
+  EXPECT_THAT(messages_, Not(Contains(HasSubstr("all 20 images stay in memory"))));
+  messages_.clear();
+  load("classify");
+  EXPECT_THAT(messages_, ElementsAre(HasSubstr("split by seed"))) << "has no cache by default";
+}
+
 TEST_F(FolderSplit, SaysInOneLineWhatIsWrong) {
   for (const std::string recipe : {"classify", "autoencoder"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { recipes::find_recipe(recipe).load_data({}); }),
@@ -380,6 +393,9 @@ TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
     EXPECT_THAT(message_of<ConfigError>([&] { recipes::choices_from({{"image_size", text}}); }),
                 HasSubstr("must be a whole number, got '" + text + "'"));
   }
+  EXPECT_THAT(refusal("minst", {}),
+              AllOf(HasSubstr("'minst'"),
+                    HasSubstr("mnist, cifar10, classify, autoencoder, resnet50-split")));
   const recipes::RecipeChoices none = recipes::choices_from({{"other", "1"}});
   EXPECT_FALSE(none.model || none.image_size);
   EXPECT_THAT(refusal("mnist", {.model = "resnet18", .image_size = 64}),

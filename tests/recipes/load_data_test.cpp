@@ -57,6 +57,14 @@ TEST_F(LoadData, MnistFromFiles) {
   EXPECT_THAT(messages_, ::testing::IsEmpty());
 }
 
+TEST_F(LoadData, GeneratedDigitsWhereNothingMayBeDownloaded) {
+  const recipes::RecipeData data = load("mnist", /*may_download=*/false);
+  EXPECT_EQ(data.description, "generated digits");
+  EXPECT_EQ(data.train.shape(), (ImageShape{1, 28, 28}));
+  EXPECT_THAT(messages_, ElementsAre("MNIST is not here and cannot be fetched (downloads are not "
+                                     "allowed here); training on generated digits instead"));
+}
+
 #ifdef LOCKSTEP_HAS_DOWNLOADER
 
 TEST_F(LoadData, GeneratedDigitsOnlyWhereNobodyAnswers) {
@@ -137,6 +145,11 @@ TEST_F(LoadData, ResNet50SplitFromFolders) {
   EXPECT_EQ(data.load_test().size(), 2);
   EXPECT_THAT(message_of<ConfigError>([&] { load_folder((directory_ / "nowhere").string()); }),
               HasSubstr("has no folder 'train'"));
+  std::filesystem::remove_all(directory_ / "photos/val");
+  EXPECT_EQ(message_of<ConfigError>([&] { load_folder(folder); }),
+            "resnet50-split: --data " + folder +
+                " has no folder 'val'; expected train and val, each with a folder of images for "
+                "each class");
 }
 
 TEST_F(LoadData, ResNet50SplitObeysTheLimitOfPixels) {

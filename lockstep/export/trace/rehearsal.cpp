@@ -94,6 +94,7 @@ at::Tensor stand_in_for(const c10::TensorType& type, const std::vector<std::int6
       c10::computeDispatchKey(scalar_type, /*layout=*/std::nullopt, device);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(scalar_type), device);
+  tensor.unsafeGetTensorImpl()->set_storage_access_should_throw();
   const auto recorded = type.sizes().concrete_sizes();
   const auto strides = type.strides().concrete_sizes();
   if (recorded && strides && recorded->size() == sizes.size()) {
@@ -141,6 +142,11 @@ double number_in(const c10::IValue& value) {
 }
 
 bool is_number(const c10::IValue& value) { return value.isScalar() || value.isBool(); }
+
+// Whether an optional argument is not given.
+bool is_absent(const c10::IValue& value) {
+  return value.isNone() || (value.isTensor() && !value.toTensor().defined());
+}
 
 // One run of forward() with stand-ins for one batch.
 class Rehearsal {
@@ -356,7 +362,11 @@ class Rehearsal {
   }
 
   void require_same_arguments(const Node& node, c10::ArrayRef<c10::IValue> arguments) const {
-    if (arguments.size() != node.inputs().size()) return;  // a form of its own in the trace
+    if (arguments.size() != node.inputs().size()) {
+      if (node.maybeSchema() == nullptr) return;  // a form of its own in the trace
+      throw Divergence(str("calls another form of ", node.kind().toQualString(), ' ',
+                           trace_.locations.at(&node).text()));
+    }
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (!is_same(arguments[i], node.input(i))) {
         throw Divergence(str("gives ", node.kind().toQualString(), " another argument ", i, ' ',
@@ -367,10 +377,8 @@ class Rehearsal {
   }
 
   static std::string in_words(const c10::IValue& value) {
-    if (value.isTensor()) {
-      return value.toTensor().defined() ? str("a tensor [", join(value.toTensor().sizes()), "]")
-                                        : "none";
-    }
+    if (is_absent(value)) return "none";
+    if (value.isTensor()) return str("a tensor [", join(value.toTensor().sizes()), "]");
     if (value.isTensorList()) return "a list of tensors";
     return lockstep::str(value);
   }
@@ -387,12 +395,12 @@ class Rehearsal {
     return constant ? in_words(*constant) : "another tensor";
   }
 
-  // Only tensors and numbers are compared: no branch on a size changes the other arguments without
-  // changing the operation.
+  // Only tensors and numbers, and whether they are given, are compared: no branch on a size changes
+  // the other arguments without changing the operation.
   bool is_same(const c10::IValue& given, const Value* expected) const {
     if (expected->node()->kind() == c10::prim::ListConstruct) {
       const auto members = expected->node()->inputs();
-      if (!given.isList()) return given.isNone() || members.size() == 1;
+      if (!given.isList()) return !given.isNone() && members.size() == 1;
       const auto list = given.toListRef();
       if (list.size() != members.size()) return false;
       for (std::size_t i = 0; i < list.size(); ++i) {
@@ -408,7 +416,10 @@ class Rehearsal {
       return !given.isInt() || given.toInt() == size_at(following->second);
     }
     const auto constant = torch::jit::toIValue(expected);
-    if (!constant || !is_number(given) || !is_number(*constant)) return true;
+    if (!constant) return !is_absent(given);
+    if (is_absent(given)) return !constant->isTensor() && !is_number(*constant);
+    if (is_absent(*constant)) return !is_number(given);
+    if (!is_number(given) || !is_number(*constant)) return true;
     const double a = number_in(given);
     const double b = number_in(*constant);
     return a == b || (std::isnan(a) && std::isnan(b));
