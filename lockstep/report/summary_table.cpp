@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/formats/logged_values.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
@@ -96,17 +97,15 @@ bool has_whole_numbers(const MetricTable& table) {
 // Prints a table of numbers, such as a confusion matrix; large tables are left to machine-readable
 // output.
 void print_table(std::ostream& out, const MetricTable& table) {
-  if (table.rows.empty() || table.rows.size() > kMostRows) return;
-  if (table.rows.front().size() > kMostRows) return;
+  const LoggedTable shown = {.labels = table.labels, .rows = table.rows};
+  const std::size_t width = shown.width();
+  if (table.rows.empty() || std::max(table.rows.size(), width) > kMostRows) return;
   const bool whole = has_whole_numbers(table);
-  const auto label = [&](std::size_t i) {
-    return i < table.labels.size() ? table.labels[i] : std::to_string(i);
-  };
   Row titles{table.name};
-  for (std::size_t i = 0; i < table.rows.front().size(); ++i) titles.push_back(label(i));
+  for (std::size_t i = 0; i < width; ++i) titles.push_back(shown.label(i));
   std::vector<Row> rows{std::move(titles)};
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    Row row{label(i)};
+    Row row{shown.label(i)};
     for (const double number : table.rows[i]) {
       row.push_back(whole ? count_text(number) : fixed_text(number, 4));
     }

@@ -48,6 +48,24 @@ TEST(RandomSplit, IsPyTorchs) {
             labels_of(random_split(dataset, lengths, 7)));
 }
 
+// A sum may fall a little short of 1, and the images that rounding leaves go to the first parts.
+TEST(RandomSplit, GivesWhatFractionsLeaveToTheFirstParts) {
+  const auto sizes_of = [](std::int64_t size, const std::vector<double>& fractions) {
+    std::vector<std::int64_t> sizes;
+    for (const ImageDataset& part : random_split(numbered(size), fractions)) {
+      sizes.push_back(part.size());
+    }
+    return sizes;
+  };
+  EXPECT_THAT(sizes_of(11, {1.0 / 3, 1.0 / 3, 1.0 / 3}), ElementsAre(4, 4, 3));
+  EXPECT_THAT(sizes_of(11, {0.25, 0.75}), ElementsAre(3, 8));
+  EXPECT_THAT(sizes_of(12, std::vector<double>(10, 0.1)),
+              ElementsAre(2, 2, 1, 1, 1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(sizes_of(4, {0.5, 0.5 - 5e-10}), ElementsAre(3, 1));
+  EXPECT_THAT(message_of<ConfigError>([&] { sizes_of(4, {0.5, 0.5 - 2e-9}); }),
+              HasSubstr("the sum of fractions must be"));
+}
+
 TEST(RandomSplit, RefusesWhatDoesNotCoverTheDataSet) {
   const ImageDataset dataset = numbered(11);
   const auto of_lengths = [&](const std::vector<std::int64_t>& lengths) {

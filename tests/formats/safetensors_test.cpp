@@ -297,5 +297,66 @@ TEST(Safetensors, DoesNotWriteWhatItWouldNotRead) {
   }
 }
 
+TEST(Safetensors, SaysWhatItCannotWrite) {
+  const std::string data = pattern(8);
+  const TensorViews none{};
+  const struct {
+    TensorViews tensors;
+    SafetensorsMetadata metadata;
+    const char* message;
+  } cases[] = {
+      {{{"a", {"F32", {1}, as_bytes(data)}}},
+       {},
+       "cannot write tensor 'a': 8 bytes of dtype 'F32', expected 4"},
+      {{{"a", {"F33", {2}, as_bytes(data)}}},
+       {},
+       "cannot write tensor 'a': 8 bytes of dtype 'F33', expected 0"},
+      {{{"__metadata__", {"F32", {2}, as_bytes(data)}}},
+       {},
+       "cannot write tensor '__metadata__': 8 bytes of dtype 'F32', expected 8"},
+      {none,
+       {{"lockstep.xxh3_64", "0"}},
+       "cannot write safetensors: the metadata 'lockstep.xxh3_64' has the name of a checksum; give "
+       "it another"},
+      {none, {{"a", "\xff"}}, "cannot write safetensors: a name or metadata is not UTF-8 ("},
+      {{{"\xff", {"F32", {2}, as_bytes(data)}}},
+       {},
+       "cannot write safetensors: a name or metadata is not UTF-8 ("},
+  };
+  for (const auto& c : cases) {
+    try {
+      serialize_safetensors(c.tensors, c.metadata);
+      ADD_FAILURE() << "wrote what should say: " << c.message;
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), ::testing::StartsWith(c.message));
+    }
+  }
+}
+
+TEST(Safetensors, LeavesTheFileBeforeWhereItCannotWrite) {
+  const TemporaryDirectory directory;
+  directory.write("x.safetensors", "before");
+  EXPECT_THROW(write_safetensors(directory / "x.safetensors", {}, {{"a", "\xff"}}),
+               CheckpointError);
+  EXPECT_EQ(read_text(directory / "x.safetensors"), "before");
+  EXPECT_EQ(directory.names(), std::vector<std::string>{"x.safetensors"});
+  EXPECT_THROW(write_safetensors(directory / "none" / "x.safetensors", {}), DataError);
+}
+
+// Tensors without elements take no room, wherever they are named as beginning.
+TEST(Safetensors, ReadsEmptyTensorsBetweenOthers) {
+  const std::string file = safetensors(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                                       R"("b":{"dtype":"F64","shape":[3,0],"data_offsets":[2,2]},)"
+                                       R"("c":{"dtype":"U8","shape":[],"data_offsets":[2,3]},)"
+                                       R"("d":{"dtype":"U8","shape":[0],"data_offsets":[3,3]}})",
+                                       "123");
+  const Safetensors parsed = parse_safetensors(as_bytes(file), "x");
+  EXPECT_EQ(text_of(parsed.tensors.at("a")), "12");
+  EXPECT_EQ(text_of(parsed.tensors.at("b")), "");
+  EXPECT_EQ(parsed.tensors.at("b").shape, (std::vector<std::int64_t>{3, 0}));
+  EXPECT_EQ(text_of(parsed.tensors.at("c")), "3");
+  EXPECT_FALSE(parsed.has_checksums);
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

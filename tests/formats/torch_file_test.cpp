@@ -454,5 +454,92 @@ TEST(ZipArchive, RefusesEntriesThatRepeatOrOverlap) {
   EXPECT_THAT(message_of_zip(outer), HasSubstr("zip entries overlap at byte 64"));
 }
 
+TEST(TorchFile, RefusesAStorageOfTwoKinds) {
+  const auto tensor_over = [](const std::string& elements, const std::string& storage) {
+    std::string pickle = tensor_pickle(elements, "K\0"s, "K\1\x85", "K\1\x85");
+    pickle.replace(pickle.find("FloatStorage"), 12, storage);
+    return pickle.substr(2, pickle.size() - 3);
+  };
+  const auto refusal = [&](const std::string& second) {
+    const std::string first = tensor_over("K\6", "FloatStorage");
+    return message_of_torch_file(
+        pack({.pickle = "\x80\x02](" + first + second + "e.", .storages = {{"0", pattern(24)}}}));
+  };
+  EXPECT_EQ(refusal(tensor_over("K\6", "FloatStorage")), "nothing was thrown");
+  EXPECT_EQ(refusal(tensor_over("K\6", "IntStorage")),
+            "x: storage '0' is a FloatStorage of 6 elements and a IntStorage of 6 elements");
+  EXPECT_EQ(refusal(tensor_over("K\5", "FloatStorage")),
+            "x: storage '0' is a FloatStorage of 6 elements and a FloatStorage of 5 elements");
+}
+
+TEST(TorchFile, RefusesDamageInTheFormatBeforePyTorch16) {
+  const std::string file = legacy_torch_file();
+  const std::string key = pickled_text("0");
+  const std::string keys = "\x80\x02]q\0"s + key + "q\1a.";
+  const std::string data = little_endian_64(6) + pattern(24);
+  ASSERT_TRUE(file.ends_with(keys + data));
+  const std::string before_keys = file.substr(0, file.size() - keys.size() - data.size());
+  const auto with = [&](const std::string& part, const std::string& other) {
+    std::string changed = file;
+    return changed.replace(changed.find(part), part.size(), other);
+  };
+  const auto with_count = [&](std::uint64_t count) {
+    return before_keys + keys + little_endian_64(count) + pattern(24);
+  };
+  const struct {
+    std::string file;
+    const char* message;
+  } cases[] = {
+      {with("M\xe9\x03", "M\xe8\x03"), "the version of the old format of torch.save is not 1001"},
+      {with("M\xe9\x03.", "\x88."), "the version of the old format of torch.save is not 1001"},
+      {with("q\1\x88s.", "q\1\x89s."), "the file is big-endian"},
+      {with("q\1\x88s.", "q\1K\1s."), "does not say whether its bytes are little-endian"},
+      {with("little_endian", "little_indian"), "does not say whether its bytes are little-endian"},
+      {before_keys + "\x80\x02}." + data, "the keys of the storages are not a list"},
+      {before_keys + "\x80\x02]" + pickled_text("1") + "a." + data,
+       "there is a storage that no tensor has"},
+      {before_keys + "\x80\x02]K\1a." + data, "there is a storage that no tensor has"},
+      {before_keys + "\x80\x02](" + key + key + "e." + data + data, "storage '0' is there twice"},
+      {before_keys + "\x80\x02].", "storage '0' is not in the file"},
+      {before_keys + "\x80\x02]." + data, "32 bytes follow the last storage"},
+      {with_count(5), "4 bytes follow the last storage"},
+      {with_count(7), "storage '0' claims 7 elements, the file holds 24 more bytes (truncated)"},
+      {with_count(std::uint64_t{1} << 62), "storage '0' claims 4611686018427387904 elements"},
+      {file.substr(0, file.size() - 1), "claims 6 elements, the file holds 23 more bytes"},
+      {file.substr(0, file.size() - 25), "the file ends before a storage (truncated)"},
+      {file.substr(0, before_keys.size() + 4), "x: keys of the storages: "},
+      {file.substr(0, 17), "x: protocol version: "},
+  };
+  for (const auto& c : cases) {
+    const std::string message = message_of_torch_file(c.file);
+    EXPECT_THAT(message, ::testing::AllOf(::testing::StartsWith("x: "), HasSubstr(c.message)));
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(ZipArchive, RefusesNumbersThatDoNotFitTheFile) {
+  std::string file;
+  torch_file::ZipWriter zip([&](std::string_view piece) { file += piece; });
+  zip.add("a/one", "1234");
+  zip.add("a/two", "5678");
+  zip.finish();
+  EXPECT_EQ(message_of_zip(file), "nothing was thrown");
+  EXPECT_EQ(message_of_zip(file.substr(0, 21)), "x: truncated zip file of 21 bytes");
+
+  std::string fewer = file;  // one entry, according to both ends of the directory
+  for (const std::size_t at : {fewer.rfind("PK\5\6") + 8, fewer.rfind("PK\5\6") + 10,
+                               fewer.rfind("PK\6\6") + 24, fewer.rfind("PK\6\6") + 32}) {
+    fewer[at] = '\1';
+  }
+  EXPECT_EQ(message_of_zip(fewer), "x: the zip directory is longer than its 1 entries");
+
+  std::string larger = file;  // 65,536 bytes more, according to the entry's two headers
+  for (const std::size_t at : {larger.rfind("PK\1\2") + 22, larger.rfind("PK\1\2") + 26,
+                               larger.rfind("PK\3\4") + 20, larger.rfind("PK\3\4") + 24}) {
+    larger[at] = '\1';
+  }
+  EXPECT_THAT(message_of_zip(larger), HasSubstr("x: entry 'a/two' claims 65540 bytes, "));
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

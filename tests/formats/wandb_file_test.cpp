@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -140,6 +141,48 @@ TEST_F(WandbFileTest, DoesNotTouchTheFileOfAnotherRun) {
   const std::string path = (directory_ / "run.wandb").string();
   EXPECT_EQ(message_of<DataError>([&] { formats::WandbFile(path, run()); }),
             "cannot write " + path + ": File exists");
+}
+
+std::string varint(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 128; value >>= 7) bytes += static_cast<char>((value & 127) | 128);
+  return bytes + static_cast<char>(value);
+}
+
+TEST_F(WandbFileTest, KeepsTheFractionOfTheStartTime) {
+  formats::WandbRun late = run();
+  late.start_time = 1'700'000'000.25;
+  const formats::WandbFile file(directory_ / "run.wandb", late);
+  const std::string timestamp = "\x08" + varint(1'700'000'000) + "\x10" + varint(250'000'000);
+  const std::string field =
+      "\x8A\x01" + std::string(1, static_cast<char>(timestamp.size())) + timestamp;
+  EXPECT_TRUE(wandb_records(read_text(file.path())).back().ends_with(field))
+      << "start_time { seconds, nanoseconds }";
+}
+
+TEST_F(WandbFileTest, ListsParametersAndFiles) {
+  formats::WandbFile file(directory_ / "run.wandb", run());
+  const std::vector<HyperParameter> parameters{{"lr", 0.5}, {"net", std::string("a\"b")}};
+  file.add_config(parameters);
+  file.add_file("media/a.png");
+  const std::vector<std::string> records = wandb_records(read_text(file.path()));
+  ASSERT_EQ(records.size(), 4U);
+  // number 3; config { update { "lr", "0.5" } update { "net", "\"a\\\"b\"" } }
+  EXPECT_EQ(records[2],
+            "\x08\x03\x2A\x1C"
+            "\x0A\x0A\x0A\x02lr\x82\x01\x03"
+            "0.5\x0A\x0E\x0A\x03net\x82\x01\x06\"a\\\"b\"");
+  // number 4; files { files { path } }
+  EXPECT_EQ(records[3], "\x08\x04\x32\x0F\x0A\x0D\x0A\x0Bmedia/a.png");
+}
+
+// The clock may have been set back since the run began.
+TEST_F(WandbFileTest, HasNoRuntimeBelowZero) {
+  formats::WandbFile file(directory_ / "run.wandb", run());
+  file.end_run(0, 5);
+  const std::vector<std::string> records = wandb_records(read_text(file.path()));
+  ASSERT_EQ(records.size(), 5U);
+  EXPECT_EQ(records[2], std::string("\x08\x03\x92\x01\x04\x08\x00\x10\x00", 9));
 }
 
 }  // namespace

@@ -93,6 +93,44 @@ TEST(LineCharts, AreSoundForAnyValues) {
   }
 }
 
+TEST(LineCharts, BeginNearTheSmallestValueWhereTheyShall) {
+  html::LineChart chart{.curves = {{.name = "a", .points = {{0, 100}, {1, 101}}}}};
+  EXPECT_THAT(svg_of(chart, html::kWide), HasSubstr("d=\"M64 32.2L704 30.1\""));
+  chart.from_zero = false;
+  EXPECT_THAT(svg_of(chart, html::kWide), HasSubstr("d=\"M64 232.5L704 41.5\""));
+}
+
+TEST(LineCharts, HaveMarksAtWholeNumbersWhereTheyShall) {
+  html::LineChart chart{.curves = {{.name = "a", .points = {{10, 0}, {11, 2}}}}};
+  for (const char* mark : {">0.5</text>", ">1.5</text>"}) {
+    EXPECT_THAT(svg_of(chart, html::kWide), HasSubstr(mark));
+  }
+  chart.whole_numbers = true;
+  const std::string picture = svg_of(chart, html::kWide);
+  for (const char* mark : {">0</text>", ">1</text>", ">2</text>"}) {
+    EXPECT_THAT(picture, HasSubstr(mark));
+  }
+  EXPECT_THAT(picture, Not(HasSubstr(".5</text>")));
+}
+
+// Dots would cover a long curve. Colours repeat after the eighth curve.
+TEST(LineCharts, HaveDotsOnShortCurvesAndEightColours) {
+  html::LineChart chart;
+  for (int i = 0; i < 9; ++i) chart.curves.push_back({.name = "a", .points = {{0, i}}});
+  const std::string colours = svg_of(chart, html::kWide);
+  EXPECT_EQ(count_of(colours, "<circle class=\"f0\""), 2U);
+  EXPECT_EQ(count_of(colours, "<circle class=\"f7\""), 1U);
+  for (const std::size_t points : {120U, 121U}) {
+    html::Curve curve{.name = "a", .color = 3};
+    for (std::size_t i = 0; i < points; ++i) {
+      curve.points.emplace_back(static_cast<double>(i), 1.0);
+    }
+    const std::string picture = svg_of(html::LineChart{.curves = {curve}}, html::kWide);
+    EXPECT_EQ(count_of(picture, "<circle"), points > 120 ? 0 : points);
+    EXPECT_EQ(count_of(picture, "<path class=\"a k3\""), 1U);
+  }
+}
+
 // A narrow chart shows a long name in full, on two lines.
 TEST(LineCharts, WrapTheNamesOfCurves) {
   const html::LineChart chart{
@@ -146,6 +184,16 @@ TEST(StackedBarCharts, PutPartsBehindEachOther) {
                            "class=\"f5\" x=\"150\" y=\"33\" width=\"123.5\"",
                            "class=\"f0\" x=\"273.5\" y=\"33\" width=\"123.5\""}) {
     EXPECT_THAT(picture, HasSubstr(part));
+  }
+}
+
+TEST(StackedBarCharts, WriteValuesWithThreeDigits) {
+  const html::StackedBars chart{.unit = "ms",
+                                .parts = {"a", "b", "c"},
+                                .bars = {{.name = "bar", .parts = {0.5, 12.34, 1.234}}}};
+  const std::string picture = svg_of(chart, html::kWide);
+  for (const char* text : {"bar, a: 0.500 ms", "bar, b: 12.3 ms", "bar, c: 1.23 ms", ">14.1 ms<"}) {
+    EXPECT_THAT(picture, HasSubstr(text));
   }
 }
 
@@ -234,6 +282,29 @@ TEST(WaitMatrices, HaveTheWaiterInTheRowAndTheMeanOfTheSteps) {
   }
 }
 
+// Seventeen ranks have 272 pairs, too many for a matrix and for a table.
+TEST(WaitMatrices, ListTheLongestWaitsOfManyRanks) {
+  for (const int ranks : {16, 17}) {
+    html::TracedRun run{.ranks = ranks};
+    html::TracedStep step{.name = "step 1"};
+    for (int rank = 0; rank < ranks; ++rank) {
+      step.ranks[rank] = {0, 1000};
+      for (int late = 0; late < ranks; ++late) {
+        if (late == rank) continue;
+        run.spans.push_back({.rank = rank,
+                             .name = str("reduction: waits for rank ", late),
+                             .category = "arrival",
+                             .begin = 0,
+                             .end = 1.0 + 17 * rank + late});
+      }
+    }
+    run.steps.push_back(step);
+    const std::string text = html::wait_matrix(run, {});
+    EXPECT_EQ(count_of(text, "<th scope=\"row\">"), ranks == 16 ? 16U : 0U);
+    EXPECT_EQ(count_of(text, "<tr><td class=\"t\">rank "), ranks == 16 ? 240U : 2 * 100U);
+  }
+}
+
 // The best of several runs counts, whatever their order, and a strategy's own rate of one rank.
 TEST(Scaling, TakesTheBestRateOfEachNumberOfRanks) {
   const auto rate = [](const char* strategy, int ranks, double speed) {
@@ -303,6 +374,19 @@ TEST(ReportParts, EscapeWhatTheyShow) {
   EXPECT_EQ(text_of(html::Figure{.title = "a"}), "");
   EXPECT_EQ(html::section("a", "b", ""), "");
   expect_sound(html::style());
+}
+
+TEST(ReportParts, AlignColumnsOfWordsToTheLeft) {
+  const html::Table table{.titles = {"run", "n"}, .rows = {{"x", "1"}, {"", "2"}, {"y"}}};
+  const std::string text = text_of(table, "label", "anchor");
+  for (const char* part :
+       {"aria-label=\"label\" id=\"anchor\"><table>",
+        "<th scope=\"col\" class=\"t\">run</th><th scope=\"col\">n</th>",
+        "<tr><td class=\"t\">x</td><td>1</td></tr>", "<tr><td class=\"t\"></td><td>2</td></tr>",
+        "<tr><td class=\"t\">y</td></tr>"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_THAT(text_of(table, "label"), HasSubstr("aria-label=\"label\"><table>"));
 }
 
 TEST(ReportParts, CutWhatDoesNotFit) {

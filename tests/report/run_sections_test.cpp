@@ -126,5 +126,24 @@ TEST(Comparison, HasTheLastFiguresOfEachRun) {
   EXPECT_THAT(text, HasSubstr("<b>b</b>: <span class=\"running\">running</span>"));
 }
 
+TEST(TracedStepSection, SaysWhatItLacks) {
+  html::RunData run{.name = "run"};
+  EXPECT_THAT(html::traced_step_of(run),
+              HasSubstr("<p>There is no trace.json. Train with --trace"));
+  run.trace.emplace();
+  EXPECT_THAT(html::traced_step_of(run),
+              HasSubstr("<p>The trace has no whole step that all ranks share.</p>"));
+  EXPECT_EQ(html::queue_of(run), "");
+}
+
+TEST(TracedStepSection, SaysHowWellTheRanksKnowTheClock) {
+  html::RunData run = traced();
+  run.trace->uncertainty = {{0, 0.0}, {1, 2.5}};
+  EXPECT_THAT(html::traced_step_of(run),
+              HasSubstr("on rank 0's clock, which the other ranks know to 2.5 \u00b5s."));
+  run.trace->ranks = 1;
+  EXPECT_THAT(html::traced_step_of(run), Not(HasSubstr("clock")));
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

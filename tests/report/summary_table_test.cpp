@@ -75,6 +75,22 @@ test psnr 31.2500, top5_accuracy 50.00% of 6 images, first step after 0.39 s, to
   EXPECT_THAT(summary_of(report), testing::HasSubstr("test loss 0.0512 of 10,000 images"));
 }
 
+TEST(SummaryTable, ShowsTablesWhoseRowsDiffer) {
+  RunReport report = sample_report(1);
+  report.test->tables = {{.name = "uneven", .labels = {"cat"}, .rows = {{1}, {2, 30}, {}}},
+                         {.name = "late", .rows = {{1}, std::vector<double>(21, 1.0)}},
+                         {.name = "tall", .rows = std::vector<std::vector<double>>(21, {1.0})},
+                         {.name = "full", .rows = std::vector<std::vector<double>>(20, {1.0})}};
+  const std::string text = summary_of(report);
+  EXPECT_THAT(text, testing::HasSubstr("\nuneven  cat   1\n"
+                                       "   cat    1\n"
+                                       "     1    2  30\n"
+                                       "     2\n"));
+  EXPECT_THAT(text, testing::HasSubstr("\nfull  0\n"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("late")));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("tall")));
+}
+
 TEST(SummaryTable, ShortensLongRuns) {
   const auto lines_of = [](std::int64_t epochs) {
     std::istringstream text(summary_of(sample_report(epochs)));

@@ -153,5 +153,21 @@ TEST(Text, DescribesAnEpoch) {
   EXPECT_EQ(epoch_line(untested, 10), "epoch 10/10  loss nan  30,000 img/s  2.00 s");
 }
 
+TEST(Text, ShowsMetricsOfAnySize) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::pair<double, const char*> cases[] = {
+      {0, "0.0000"},      {1e-3, "0.0010"},    {0.000999, "0.000999"}, {999'999.5, "999999.5000"},
+      {1e6, "1e+06"},     {-2e6, "-2e+06"},    {-0.5, "-0.5000"},      {kNan, "nan"},
+      {kInfinity, "inf"}, {-kInfinity, "-inf"}};
+  for (const auto& [value, text] : cases) EXPECT_EQ(metric_text({.value = value}), text);
+  EXPECT_EQ(metric_text({.value = 1e-5, .unit = MetricUnit::kFraction}), "0.00%");
+}
+
+TEST(Text, PadsCellsToTheSideOfTheirWidth) {
+  const std::string cells[] = {"ab", "cd", "too long"};
+  const int widths[] = {-4, 4, 3};
+  EXPECT_EQ(padded_cells(cells, widths), "ab      cd  too long");
+}
+
 }  // namespace
 }  // namespace lockstep::report

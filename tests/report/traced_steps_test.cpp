@@ -6,6 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/trace/chrome_trace.h>
 #include <lockstep/report/html/critical_path.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -82,6 +83,20 @@ TEST_F(TracedSteps, BeginWithTheWaitForTheirBatch) {
   ASSERT_EQ(run.values.size(), 1U);
   EXPECT_EQ(run.values[0].name, "ready batches");
   EXPECT_EQ(run.values[0].value, 3);
+}
+
+TEST_F(TracedSteps, BeginWithTheFirstWaitSinceTheStepBefore) {
+  const html::TracedRun run = read({{.rank = 0,
+                                     .spans = {span("wait for data", "phase", "training", 0, 20),
+                                               span("step 1", "step", "training", 20, 100),
+                                               span("wait for data", "phase", "loader", 105, 110),
+                                               span("wait for data", "phase", "training", 120, 130),
+                                               span("wait for data", "phase", "training", 135, 140),
+                                               span("step 2", "step", "training", 140, 200),
+                                               span("step 3", "step", "training", 210, 300)}}});
+  std::vector<double> begins;
+  for (const html::TracedStep& step : run.steps) begins.push_back(step.ranks.at(0).begin);
+  EXPECT_THAT(begins, ElementsAre(0, 120, 210));
 }
 
 TEST_F(TracedSteps, FollowTheRankThatTheOthersWaitedFor) {
@@ -261,6 +276,19 @@ TEST_F(TracedSteps, AreNotReadFromAnotherFile) {
     EXPECT_THROW(html::read_traced_run(folder_ / "trace.json"), DataError) << text;
   }
   EXPECT_THROW(html::read_traced_run(folder_ / "none.json"), DataError);
+}
+
+TEST_F(TracedSteps, BoundTheNumberOfRanks) {
+  const auto read_rank = [&](int rank) {
+    folder_.write("trace.json",
+                  str(R"({"traceEvents": [{"ph": "M", "name": "process_name", "tid": 0, "pid": )",
+                      rank, R"(}], "otherData": {"clocks": []}})"));
+    return html::read_traced_run(folder_ / "trace.json").ranks;
+  };
+  EXPECT_EQ(read_rank((1 << 20) - 1), 1 << 20);
+  EXPECT_EQ(message_of<DataError>([&] { read_rank(1 << 20); }),
+            (folder_ / "trace.json").string() +
+                " is not a trace that Lockstep writes: rank 1048576 in a trace");
 }
 
 }  // namespace

@@ -84,6 +84,12 @@ TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
               ::testing::HasSubstr("  beside computing 150 us, of which it takes 60"));
 }
 
+TEST(BenchCommRows, ShowCallsWithoutASize) {
+  const auto row = bench::summarize({.collective = CallKind::kBarrier, .ranks = 2}, {100});
+  EXPECT_THAT(bench::table_line(row),
+              ::testing::MatchesRegex("barrier +- +private +100 +100 +100 +0.00 +0.00"));
+}
+
 TEST(BenchCommRows, AreJson) {
   const auto row = bench::summarize(
       {CallKind::kAllGather, "native", "gloo", 2, 2, 1, "bfloat16", 1 << 20, true}, {100});

@@ -376,6 +376,43 @@ TEST_F(StrategyRowsTest, AreJson) {
   EXPECT_FALSE(rows[1].contains("step_ms"));
 }
 
+TEST_F(StrategyRowsTest, HaveTheQuartilesOfTheirRounds) {
+  const bench::StrategyRounds single = rounds_of("single", {20, 20, 60, 40, 60});
+  const bench::StrategyRounds ddp = rounds_of("ddp", {10, 20, 30, 40, 60});
+  const bench::StrategyRow row = bench::summarize(settings, ddp, &single);
+  EXPECT_DOUBLE_EQ(row.overhead_ms->low, -10);  // the rounds: -10, 0, -30, 0 and 0
+  EXPECT_DOUBLE_EQ(row.overhead_ms->high, 0);
+  // Rounds that are not as many cannot be compared.
+  const bench::StrategyRounds shorter = rounds_of("single", {20, 20});
+  const bench::StrategyRow alone = bench::summarize(settings, ddp, &shorter);
+  const auto json = nlohmann::json::parse(bench::to_json(settings, {row, alone}));
+  EXPECT_EQ(json[0]["step_ms_quartiles"], nlohmann::json::array({20.0, 40.0}));
+  EXPECT_EQ(json[0]["ratio_to_single_quartiles"], nlohmann::json::array({1.0, 2.0}));
+  EXPECT_EQ(json[0]["rounds"], 5);
+  EXPECT_EQ(json[0]["steps"], 3);
+  EXPECT_EQ(json[0]["utilisation"], 1.0);
+  EXPECT_EQ(json[0]["limited_by_share"], 1.0) << "of the processors";
+  for (const char* key :
+       {"ratio_to_single", "ratio_to_single_quartiles", "step_ms_single", "overhead_ms"}) {
+    EXPECT_TRUE(json[1][key].is_null()) << key;
+  }
+}
+
+// Micro-batches belong to other ways as well; stages and their cuts belong to pipelines alone.
+TEST_F(StrategyRowsTest, HaveStagesOnlyInPipelines) {
+  settings.cut = "balance";
+  const auto json = nlohmann::json::parse(bench::to_json(
+      settings, {bench::summarize(settings, rounds_of("single-accumulated", {10}), nullptr),
+                 bench::summarize(settings, rounds_of("pipeline-1f1b", {10}), nullptr)}));
+  EXPECT_EQ(json[0]["micro_batches"], 8);
+  EXPECT_EQ(json[1]["micro_batches"], 8);
+  for (const char* key :
+       {"stages", "cut", "recompute", "bubble", "bubble_replayed", "whole_backward"}) {
+    EXPECT_TRUE(json[0][key].is_null()) << key;
+    EXPECT_FALSE(json[1][key].is_null()) << key;
+  }
+}
+
 TEST_F(StrategyRowsTest, SpeakOfOneMicroBatch) {
   settings.work.micro_batches = 1;
   bench::StrategyRow crowded = bench::summarize(settings, rounds_of("hybrid", {10}), nullptr);

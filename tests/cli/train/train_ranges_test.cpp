@@ -76,6 +76,43 @@ TEST(TrainRanges, AreNamedWithTheirOption) {
        "--gradient-clip-val must be greater than 0, got 0"},
       {[](auto& a) { a.limits.gradient_clip_norm = -1; },
        "--gradient-clip-norm must be greater than 0, got -1"},
+      {[](auto& a) { a.limits.gradient_clip_val = 1, a.limits.gradient_clip_algorithm = "max"; },
+       "--gradient-clip-algorithm must be one of norm, value, got 'max'"},
+      {[](auto& a) { a.limits.gradient_clip_val = a.limits.gradient_clip_norm = 1; },
+       "--gradient-clip-norm and --gradient-clip-val exclude each other, unless there is "
+       "--gradient-clip-algorithm value"},
+      {[](auto& a) {
+         a.limits.gradient_clip_val = a.limits.gradient_clip_norm = 1;
+         a.limits.gradient_clip_algorithm = "norm";
+       },
+       "--gradient-clip-norm and --gradient-clip-val exclude each other, unless there is "
+       "--gradient-clip-algorithm value"},
+      {[](auto& a) { a.limits.gradient_clip_algorithm = "value"; },
+       "--gradient-clip-algorithm belongs to --gradient-clip-val"},
+      {[](auto& a) { a.limits.min_epochs = -1; }, "--min-epochs must be from 0 to "},
+      {[](auto& a) { a.max_epochs = 3, a.limits.min_epochs = 4; },
+       "--min-epochs must be from 0 to 3, got 4"},
+      {[](auto& a) { a.limits.max_steps = 0; }, "--max-steps must be at least 1, got 0"},
+      {[](auto& a) { a.limits.fast_dev_run = 0; }, "--fast-dev-run must be at least 1, got 0"},
+      {[](auto& a) { a.limits.limit_train_batches = 0; },
+       "--limit-train-batches must be at least 1, got 0"},
+      {[](auto& a) { a.limits.overfit_batches = 0; },
+       "--overfit-batches must be at least 1, got 0"},
+      {[](auto& a) { a.limits.limit_val_batches = -1; },
+       "--limit-test-batches must be at least 0, got -1"},
+      {[](auto& a) { a.limits.check_val_every_n_epoch = 0; },
+       "--check-val-every-n-epoch must be at least 1, got 0"},
+      {[](auto& a) { a.limits.val_check_interval = 0; },
+       "--val-check-interval must be at least 1, got 0"},
+      {[](auto& a) { a.limits.num_sanity_val_steps = -1; },
+       "--num-sanity-val-steps must be at least 0, got -1"},
+      {[](auto& a) { a.limits.log_every_n_steps = 0; },
+       "--log-every-n-steps must be at least 1, got 0"},
+      {[](auto& a) { a.limits.log_histograms_every_n_steps = 0; },
+       "--log-histograms-every-n-steps must be at least 1, got 0"},
+      {[](auto& a) { a.limits.ema_decay = 1.5; }, "--ema-decay must be from 0 to 1, got 1.5"},
+      {[](auto& a) { a.limits.early_stopping = "loss:0"; },
+       "the patience of --early-stopping must be at least 1, got 0"},
       {[&](auto& a) { a.out = out, a.checkpoints.save_top_k = "loss:0"; },
        "the K of --save-top-k must be from 1 to "},
       {[&](auto& a) { a.out = out, a.checkpoints.keep_checkpoints = 0; },
@@ -127,9 +164,118 @@ TEST(TrainRanges, ContainTheirEnds) {
       [](auto& a) { a.batch_size = 1, a.workers = 0, a.threads = 4096, a.timeout_seconds = 0.1; },
       [](auto& a) { a.strategy = "dp", a.devices = 1; },
       [](auto& a) { a.nproc_per_node = 4, a.batch_size = 4; },
+      [](auto& a) { a.limits.min_epochs = 0, a.limits.max_steps = 1; },
+      [](auto& a) { a.max_epochs = 3, a.limits.min_epochs = 3; },
+      [](auto& a) { a.limits.limit_val_batches = 0, a.limits.num_sanity_val_steps = 0; },
+      [](auto& a) { a.limits.ema_decay = 1, a.limits.early_stopping = "loss:1"; },
   };
   for (const RangeChange& change : changes) {
     EXPECT_NO_THROW(resolve(changed_arguments(change))) << &change - changes;
+  }
+}
+
+TEST(TrainRanges, RefuseOptionsOfAnotherChoice) {
+  const testing_support::TemporaryDirectory directory;
+  const std::string out = (directory / "run").string();
+  const char* const one_cycle =
+      "--pct-start, --div-factor and --final-div-factor belong to --schedule one-cycle";
+  const char* const adam = "--betas, --eps and --amsgrad belong to --optimizer adam and adamw";
+  const char* const sgd = "--momentum and --nesterov belong to --optimizer sgd";
+  const char* const kept =
+      "--every-n-train-steps, --keep-checkpoints, --save-top-k and --background-checkpoints need "
+      "--out DIR";
+  struct Case {
+    RangeChange change;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {[](auto& a) { a.schedule = {.schedules = {"cosine"}, .gamma = 0.5}; },
+       "--gamma belongs to --schedule step, multi-step and plateau"},
+      {[](auto& a) { a.schedule = {.schedules = {"cosine"}, .step_epochs = 2}; },
+       "--step-epochs belongs to --schedule step"},
+      {[](auto& a) { a.schedule = {.schedules = {"step"}, .milestones = "3"}; },
+       "--milestones belongs to --schedule multi-step"},
+      {[](auto& a) { a.schedule = {.schedules = {"multi-step"}}; },
+       "--schedule multi-step needs --milestones"},
+      {[](auto& a) { a.schedule = {.schedules = {"step"}, .pct_start = 0.5}; }, one_cycle},
+      {[](auto& a) { a.schedule = {.schedules = {"step"}, .div_factor = 5}; }, one_cycle},
+      {[](auto& a) { a.schedule = {.schedules = {"step"}, .final_div_factor = 5}; }, one_cycle},
+      {[](auto& a) { a.schedule = {.schedules = {"step"}, .plateau = "loss:3"}; },
+       "--plateau belongs to --schedule plateau"},
+      {[](auto& a) { a.schedule = {.schedules = {"plateau"}, .gamma = 1}; },
+       "--gamma of --schedule plateau must be below 1, got 1"},
+      {[](auto& a) { a.schedule = {.schedules = {"plateau"}, .plateau = "accuracy:3"}; },
+       "--plateau accuracy:3 must say whether larger or smaller is better"},
+      {[](auto& a) { a.schedule.schedules = {"linear"}; }, "--schedule must be one of "},
+      {[](auto& a) { a.optimizer.betas = {0.9, 0.99}; }, adam},
+      {[](auto& a) { a.optimizer.eps = 1e-6; }, adam},
+      {[](auto& a) { a.optimizer.amsgrad = true; }, adam},
+      {[](auto& a) { a.optimizer.name = "adam", a.optimizer.momentum = 0.5; }, sgd},
+      {[](auto& a) { a.optimizer.name = "adamw", a.optimizer.nesterov = true; }, sgd},
+      {[](auto& a) { a.optimizer.name = "lamb"; }, "--optimizer must be one of "},
+      {[](auto& a) { a.checkpoints.every_n_train_steps = 3; }, kept},
+      {[](auto& a) { a.checkpoints.keep_checkpoints = 3; }, kept},
+      {[](auto& a) { a.checkpoints.save_top_k = "loss:1"; }, kept},
+      {[](auto& a) { a.checkpoints.in_background = true; }, kept},
+      {[](auto& a) { a.resume = true; }, "--resume needs --out DIR, the run to go on with"},
+      {[&](auto& a) { a.out = out, a.resume = a.overwrite = true; },
+       "--resume and --overwrite exclude each other"},
+      {[&](auto& a) { a.out = out, a.resume = true, a.limits.fast_dev_run = 1; },
+       "--fast-dev-run keeps nothing, so it cannot --resume"},
+      {[&](auto& a) { a.log_dir = out; }, "--log-dir changes nothing without --logger"},
+      {[&](auto& a) { a.out = out, a.logger = "csv", a.mlflow_uri = "http://localhost"; },
+       "--mlflow-uri changes nothing without --logger mlflow"},
+      {[](auto& a) { a.logger = "csv"; },
+       "--logger needs a folder to write to: give --log-dir DIR or --out DIR"},
+      {[](auto& a) { a.limits.trace = true; },
+       "--trace needs --out DIR, where trace.json is written"},
+      {[&](auto& a) {
+         a.strategy = "pipeline", a.nproc_per_node = 2, a.logger = "csv", a.log_dir = out;
+         a.limits.log_histograms_every_n_steps = 1;
+       },
+       "--log-histograms-every-n-steps looks at the whole model on rank 0, but --strategy "
+       "pipeline"},
+      {[](auto& a) { a.strategy = "pipeline", a.nproc_per_node = 2, a.limits.ema_decay = 0.5; },
+       "--ema-decay averages the whole model on each rank, but --strategy pipeline divides it"},
+      {[](auto& a) { a.no_fused_kernels = true; },
+       "--no-fused-kernels changes nothing for cifar10, which has no fused kernels; remove "},
+      {[](auto& a) { a.max_image_pixels = 5; },
+       "--max-image-pixels changes nothing for cifar10, which reads no folder of images; remove "
+       "--max-image-pixels"},
+      {[](auto& a) { a.decoding = "scaled"; },
+       "--decoding changes nothing for cifar10, which reads no folder of images; remove "
+       "--decoding"},
+      {[](auto& a) { a.decoding = "fast"; }, "--decoding must be one of exact, scaled"},
+      {[](auto& a) {
+         a.recipe = "classify", a.data = "photos", a.loader = "dali", a.decoding = "scaled";
+       },
+       "--decoding scaled needs --loader native, got dali"},
+  };
+  for (const Case& each : cases) {
+    const TrainArguments arguments = changed_arguments(each.change);
+    EXPECT_THAT(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+                testing::StartsWith(std::string("train: ") + each.expected));
+  }
+  EXPECT_TRUE(directory.names().empty()) << "nothing is written before all options are right";
+}
+
+TEST(TrainRanges, RefuseListsThatAreNone) {
+  for (const char* text : {"", "4,3", "0", "-1", "3,", "3,x", "2e9", "nan", "3 ,4"}) {
+    const TrainArguments arguments = changed_arguments(
+        [&](auto& a) { a.schedule = {.schedules = {"multi-step"}, .milestones = text}; });
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+              std::string("train: --milestones: expected ascending numbers of epochs, separated by "
+                          "commas, such as 30,60; got '") +
+                  text + "'");
+  }
+  for (const char* text :
+       {"", "loss", "loss:", ":3", "loss:-1", "loss:x", "loss:3:up", "loss:3:min:x", "loss:3:"}) {
+    const TrainArguments arguments =
+        changed_arguments([&](auto& a) { a.limits.early_stopping = text; });
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+              std::string("train: --early-stopping must be METRIC:PATIENCE or "
+                          "METRIC:PATIENCE:GOAL, as in loss:3 or accuracy:3:max, got '") +
+                  text + "'");
   }
 }
 

@@ -9,11 +9,13 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
 #include <lockstep/data/augment/check_augmentation.h>
+#include <lockstep/data/augment/operator_name.h>
 #include <lockstep/data/augment/resample.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
@@ -298,6 +300,47 @@ TEST(AugmentationPlan, RefusesImpossibleLists) {
         ::testing::AllOf(::testing::StartsWith("augmentation: "),
                          ::testing::HasSubstr(bad.message)));
   }
+}
+
+// The last value that each range holds, and one beyond it.
+TEST(AugmentationPlan, ReachesToTheEndsOfItsRanges) {
+  const auto rotation = [](int fill) {
+    return RandomRotation{10, Interpolation::kNearest, false, fill};
+  };
+  const std::pair<Operator, Operator> cases[] = {
+      {Pad{32'752}, Pad{32'753}},  // makes 65,536 pixels of 32
+      {Pad{1, 255}, Pad{1, -1}},
+      {RandomCrop{32}, RandomCrop{{32, 33}}},
+      {CenterCrop{65'536}, CenterCrop{65'537}},
+      {Resize{65'536}, Resize{{1, 65'537}}},
+      {RandomResizedCrop{8, {0.5, 1}}, RandomResizedCrop{8, {0.5, 1.01}}},
+      {RandomResizedCrop{8, {0.5, 0.5}}, RandomResizedCrop{8, {0, 0.5}}},
+      {RandomResizedCrop{8, {1, 1}, {1, 1000}}, RandomResizedCrop{8, {1, 1}, {1, 1000.5}}},
+      {RandomHorizontalFlip{0}, RandomHorizontalFlip{-0.01}},
+      {RandomVerticalFlip{1}, RandomVerticalFlip{1.01}},
+      {RandomGrayscale{1}, RandomGrayscale{-0.01}},
+      {RandomRotation{36'000}, RandomRotation{36'000.5}},
+      {rotation(255), rotation(256)},
+      {ColorJitter{.brightness = {0, 1000}}, ColorJitter{.brightness = {0, 1000.5}}},
+      {ColorJitter{.contrast = {0, 1000}}, ColorJitter{.contrast = {0, 1000.5}}},
+      {ColorJitter{.saturation = {0, 1000}}, ColorJitter{.saturation = {0, 1000.5}}},
+      {ColorJitter{.hue = 0.5}, ColorJitter{.hue = {-0.51, 0}}},
+      {Cutout{65'536}, Cutout{65'537}},
+      {RandomErasing{1}, RandomErasing{-0.01}},
+      {RandomErasing{1, {0.5, 1}}, RandomErasing{1, {0.5, 1.01}}},
+      {RandomErasing{1, {0.1, 0.2}, {1, 1000}}, RandomErasing{1, {0.1, 0.2}, {1, 1000.5}}},
+      {RandomErasing{1, {0.1, 0.2}, {1, 1}, 1}, RandomErasing{1, {0.1, 0.2}, {1, 1}, -0.01}},
+  };
+  const Normalize normalize = normalize_for(3);
+  for (const auto& [last, beyond] : cases) {
+    EXPECT_NO_THROW(data::check_augmentation({last, normalize}, {3, 32, 32}))
+        << data::operator_name(last);
+    EXPECT_THROW(data::check_augmentation({beyond, normalize}, {3, 32, 32}), ConfigError)
+        << data::operator_name(beyond);
+  }
+  const RandomErasing bright{.value = 5}, infinite{.value = HUGE_VAL};
+  EXPECT_NO_THROW(data::check_augmentation({normalize, bright}, {3, 32, 32}));
+  EXPECT_THROW(data::check_augmentation({normalize, infinite}, {3, 32, 32}), ConfigError);
 }
 
 TEST(AugmentationPlan, ImagesOfTheirOwnSizesNeedOneForBatches) {

@@ -211,6 +211,51 @@ TEST(LoaderOfBatches, RefusesWhatDoesNotFit) {
               HasSubstr("got no data set"));
 }
 
+// Makes the tensors that it was given, whatever the loader asks for.
+class Given final : public BatchDataset<Batch> {
+ public:
+  Given(torch::Tensor images, torch::Tensor labels)
+      : images_(std::move(images)), labels_(std::move(labels)) {}
+  std::int64_t size() const override { return 4; }
+  void get(const BatchRequest&, Batch& batch) const override {
+    batch.images = images_;
+    batch.labels = labels_;
+  }
+
+ private:
+  torch::Tensor images_;
+  torch::Tensor labels_;
+};
+
+TEST(LoaderOfBatches, RefusesImagesAndLabelsOfAnotherSize) {
+  const torch::Tensor images = torch::zeros({2, 5});
+  const torch::Tensor labels = torch::zeros({2}, torch::kInt64);
+  const struct {
+    torch::Tensor images;
+    torch::Tensor labels;
+    const char* made;
+  } cases[] = {{images, torch::zeros({3}, torch::kInt64), "made [3]"},
+               {images, torch::zeros({0, 2}, torch::kInt64), "made [0, 2]"},
+               {images, torch::zeros({}, torch::kInt64), "made []"},
+               {images, torch::Tensor(), "made no tensor"},
+               {torch::Tensor(), labels, "made no tensor"},
+               {torch::zeros({}), labels, "made []"}};
+  for (const int threads : {0, 1}) {
+    for (const auto& wrong : cases) {
+      Loader loader(std::make_shared<const Given>(wrong.images, wrong.labels), EvaluationSampler(4),
+                    {.batch_size = 2, .threads = threads});
+      Batch batch;
+      EXPECT_EQ(message_of<ConfigError>([&] { loader.next(batch); }),
+                lockstep::str("BatchDataset::get: was asked for 2 samples, ", wrong.made));
+    }
+    Loader loader(std::make_shared<const Given>(images, labels), EvaluationSampler(4),
+                  {.batch_size = 2, .threads = threads});
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    EXPECT_EQ(batch.size, 2);
+  }
+}
+
 TEST(LoaderOfBatches, PassesOnWhatTheDataSetThrows) {
   class Sensor final : public BatchDataset<Batch> {
    public:

@@ -357,5 +357,54 @@ TEST(Loader, RefusesWhatDoesNotFit) {
                ConfigError);
 }
 
+// The second epoch of this sampler holds an index beyond the data set.
+class WrongLater : public Sampler {
+ public:
+  std::vector<std::int64_t> indices(std::int64_t epoch) const override {
+    return {0, 1, 2, 3, 4, 5, epoch == 0 ? 6 : 99};
+  }
+  std::int64_t size() const override { return 7; }
+};
+
+TEST(Loader, KeepsItsPlaceAfterARefusal) {
+  for (const int threads : {0, 2}) {
+    Loader loader(small_dataset(8), WrongLater(), kAugmentation,
+                  {.batch_size = 2, .threads = threads});
+    const auto whole = read_epoch(loader, 0);
+    ASSERT_EQ(whole.size(), 4U);
+    loader.set_epoch(0);
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    const SamplerPosition place = loader.position();
+    EXPECT_THROW(loader.set_epoch(1), ConfigError);
+    EXPECT_THROW(loader.set_epoch(0, 5), ConfigError);
+    SamplerPosition wrong = place;
+    wrong.epoch = std::int64_t{1} << 32;
+    EXPECT_THAT(message_of<ConfigError>([&] { loader.restore(wrong); }),
+                ::testing::StartsWith("Loader::restore: epoch must be from 0 to "));
+    wrong.epoch = 1;
+    EXPECT_THROW(loader.restore(wrong), ConfigError);
+    wrong = place;
+    wrong.taken = 8;
+    EXPECT_THROW(loader.restore(wrong), CheckpointError);
+    EXPECT_EQ(loader.position(), place);
+    EXPECT_EQ(loader.steps_left(), 3);
+    expect_equal(read_rest(loader), {whole.begin() + 1, whole.end()});
+    EXPECT_EQ(loader.steps_left(), 0);
+  }
+}
+
+TEST(Loader, SkipsAndDropsTheRestOfAnEpoch) {
+  for (const int threads : {0, 2}) {
+    Loader loader(small_dataset(10), EvaluationSampler(10), kAugmentation,
+                  {.batch_size = 4, .threads = threads, .drop_last = true});
+    const auto whole = read_epoch(loader, 3);
+    ASSERT_EQ(whole.size(), 2U);
+    expect_equal(read_epoch(loader, 3, 1), {whole.begin() + 1, whole.end()});
+    EXPECT_TRUE(read_epoch(loader, 3, 2).empty());
+    EXPECT_THROW(loader.set_epoch(3, 3), ConfigError);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

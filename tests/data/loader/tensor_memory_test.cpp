@@ -75,5 +75,29 @@ TEST(TensorMemory, HoldsCopiesInTheirLayout) {
   EXPECT_FALSE(unused.defined());
 }
 
+TEST(TensorMemory, HoldsTheValuesOfLazyTensors) {
+  const torch::Tensor parts = torch::arange(12, torch::kFloat32).view({2, 3, 2});
+  const torch::Tensor numbers = torch::view_as_complex(parts);
+  for (const torch::Tensor& from :
+       {numbers.conj(), numbers.conj().t(), torch::imag(numbers.conj())}) {
+    ASSERT_TRUE(from.is_conj() || from.is_neg());
+    torch::Tensor memory;
+    const torch::Tensor written = data::copy_reusing(memory, from, from.options());
+    EXPECT_FALSE(written.is_conj() || written.is_neg());
+    EXPECT_TRUE(written.equal(from.resolve_conj().resolve_neg()));
+  }
+}
+
+TEST(TensorMemory, IsReusedByNumbersWithoutDimensions) {
+  torch::Tensor memory;
+  const torch::TensorOptions floats = torch::dtype(torch::kFloat32);
+  const torch::Tensor first = data::copy_reusing(memory, torch::scalar_tensor(3.0), floats);
+  EXPECT_EQ(first.dim(), 0);
+  const void* const at = first.const_data_ptr();
+  const torch::Tensor second = data::copy_reusing(memory, torch::scalar_tensor(4.0), floats);
+  EXPECT_EQ(second.const_data_ptr(), at);
+  EXPECT_EQ(second.item<float>(), 4);
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

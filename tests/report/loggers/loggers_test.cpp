@@ -127,6 +127,19 @@ TEST(CsvLogger, DoesNotTouchTheTableOfAnotherRun) {
   EXPECT_EQ(read_text(folder / "metrics.csv"), "precious");
 }
 
+TEST(CsvLogger, SaysWhichFileOfAnotherRunIsThere) {
+  const TemporaryDirectory folder;
+  folder.write("tables.csv", "precious");
+  report::CsvLogger logger(folder.path());
+  EXPECT_EQ(message_of<DataError>([&] { log_table(logger, 1, AwkwardTable().table); }),
+            "cannot write " + (folder / "tables.csv").string() + ": File exists");
+  EXPECT_EQ(read_text(folder / "tables.csv"), "precious");
+  log(logger, 1, {{"a", 1}});
+  const std::string path = (folder / "metrics.csv").string();
+  EXPECT_EQ(message_of<DataError>([&] { report::CsvLogger again(folder.path()); }),
+            "cannot write " + path + ": it exists; every run needs a folder of its own");
+}
+
 // Names may have any bytes, and a file of UTF-8 that its readers understand keeps them apart.
 TEST(Loggers, KeepNamesThatAreNoTextApart) {
   const TemporaryDirectory folder;
@@ -240,6 +253,22 @@ TEST(TensorBoardLogger, WritesNamesAndNumbersVerbatim) {
                          "| \\_x\\_ \\#1 | -inf | -0.5 |"),
             std::string::npos)
       << content;
+}
+
+// A session of parameters has an end only if it has a beginning.
+TEST(TensorBoardLogger, EndsTheSessionThatItBegan) {
+  for (const bool begins : {false, true}) {
+    const TemporaryDirectory folder;
+    report::TensorBoardLogger logger(folder.path(), "run");
+    const HyperParameter parameters[] = {{"lr", 0.5}};
+    if (begins) logger.log_hyper_parameters(parameters);
+    log(logger, 1, {{"loss", 0.5}});
+    logger.finish(true);
+    const std::string content = read_text(folder / folder.names().at(0));
+    for (const char* tag : {"_hparams_/session_start_info", "_hparams_/session_end_info"}) {
+      EXPECT_EQ(content.find(tag) != std::string::npos, begins) << tag;
+    }
+  }
 }
 
 TEST(RunFolder, HasANameOfItsOwn) {

@@ -14,6 +14,7 @@
 
 #include <tests/report/loggers/logged_samples.h>
 #include <tests/support/temporary_directory.h>
+#include <tests/support/wandb_records.h>
 
 namespace lockstep::testing_support {
 namespace {
@@ -143,6 +144,39 @@ TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
   ASSERT_EQ(files.size(), 2U);
   EXPECT_THAT(files[0], MatchesRegex("wandb/offline-run-20261124_183000-abc/files/media/images/"
                                      "__/__/x_y_1_[0-9a-f]+\\.png"));
+}
+
+TEST(WandbLogger, SaysWhetherTheRunSucceeded) {
+  for (const bool success : {false, true}) {
+    const TemporaryDirectory logs;
+    report::WandbLogger logger(
+        {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+    log(logger, 1, {{"a", 1}});
+    logger.finish(success);
+    const std::vector<std::string> records =
+        wandb_records(read_text(logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb"));
+    ASSERT_EQ(records.size(), 7U) << "header, run, row, summary, exit, final and footer";
+    const std::string code = {'\x92', '\x01', '\x04', '\x08', success ? '\0' : '\1', '\x10'};
+    EXPECT_NE(records[4].find(code), std::string::npos) << "exit { code, runtime }";
+  }
+}
+
+// The summary has the last value of every name, also of those that later steps do not have.
+TEST(WandbLogger, SummarizesTheLastValuesAtTheEndOfAnEpoch) {
+  const TemporaryDirectory logs;
+  report::WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  const std::string file = (logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb").string();
+  const std::size_t begin = wandb_records(read_text(file)).size();
+  logger.flush();
+  EXPECT_EQ(wandb_records(read_text(file)).size(), begin) << "there is nothing to summarize";
+  log(logger, 1, {{"a", 0.140625}, {"b", 0.265625}});
+  log(logger, 2, {{"a", 0.390625}});
+  logger.flush();
+  const std::string summary = wandb_records(read_text(file)).back();
+  EXPECT_NE(summary.find("0.390625"), std::string::npos);
+  EXPECT_NE(summary.find("0.265625"), std::string::npos);
+  EXPECT_EQ(summary.find("0.140625"), std::string::npos);
 }
 
 }  // namespace
