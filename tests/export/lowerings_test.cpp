@@ -11,9 +11,13 @@
 #include <gtest/gtest.h>
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <lockstep/core/error.h>
 #include <lockstep/export/onnx_export.h>
 #include <tests/export/onnx_reader.h>
 
@@ -30,12 +34,13 @@ using Operation = std::function<Tensor(const Tensor& x)>;
 
 class Lowerings : public ::testing::Test {
  protected:
-  ReadModel lowered(const Operation& operation, const Tensor& x) const {
+  ReadModel lowered(const Operation& operation, const Tensor& x,
+                    const OnnxExportOptions& options = {}) const {
     nn::Sequential empty;
     const OnnxForward forward = [&](const std::vector<Tensor>& inputs) {
       return std::vector<Tensor>{operation(inputs[0])};
     };
-    export_onnx(*empty, forward, {x}, path);
+    export_onnx(*empty, forward, {x}, path, options);
     return testing_support::read_model(path);
   }
 
@@ -89,6 +94,7 @@ TEST_F(Lowerings, DependOnTheArguments) {
       {"relu of whole numbers",
        [](const Tensor& x) { return x.to(torch::kInt).relu(); },
        {"Cast", "Max"}},
+      {"relu of numbers", [](const Tensor& x) { return x.relu(); }, {"Relu"}},
       {"a precise slope",
        [](const Tensor& x) { return at::leaky_relu(x.to(torch::kDouble), 0.1); },
        {"Cast", "Mul", "Less", "Where"}},
@@ -98,6 +104,33 @@ TEST_F(Lowerings, DependOnTheArguments) {
       {"whole numbers are no NaN",
        [](const Tensor& x) { return x.to(torch::kInt).isnan(); },
        {"Shape", "Concat", "Expand"}},
+      {"whether each element is true",
+       [](const Tensor& x) { return x.gt(0.5).all(torch::IntArrayRef{}); },
+       {"Greater", "Cast", "Greater"}},
+      {"whether all are true",
+       [](const Tensor& x) { return x.gt(0.5).all(); },
+       {"Greater", "Cast", "ReduceMin", "Greater"}},
+      {"a factor for one side",
+       [](const Tensor& x) {
+         return at::upsample_bilinear2d(x.unsqueeze(1), {4, 8}, false, 1.5, std::nullopt);
+       },
+       {"Unsqueeze", "Transpose", "MatMul", "Transpose", "MatMul"}},
+      {"a size",
+       [](const Tensor& x) { return at::upsample_bilinear2d(x.unsqueeze(1), {4, 8}, false); },
+       {"Unsqueeze", "Shape", "Concat", "Resize"}},
+      {"aligned corners without aliasing",
+       [](const Tensor& x) { return at::_upsample_bilinear2d_aa(x.unsqueeze(1), {2, 4}, true); },
+       {"Unsqueeze", "Transpose", "MatMul", "Transpose", "MatMul"}},
+      {"no aliasing",
+       [](const Tensor& x) { return at::_upsample_bilinear2d_aa(x.unsqueeze(1), {2, 4}, false); },
+       {"Unsqueeze", "Shape", "Concat", "Resize"}},
+      {"an exponent in a tensor",
+       [](const Tensor& x) { return x.to(torch::kInt).pow(torch::tensor(2)); },
+       {"Cast", "Mul"}},
+      {"a mean", [](const Tensor& x) { return x.mean(1); }, {"ReduceMean"}},
+      {"a mean of nothing",
+       [](const Tensor& x) { return x.slice(1, 0, 0).mean(1); },
+       {"Slice", "ReduceSum", "Div"}},
       {"a sum of int64",
        [](const Tensor& x) { return x.to(torch::kLong).sum(1); },
        {"Cast", "CumSum", "Slice", "Squeeze"}},
@@ -142,6 +175,167 @@ TEST_F(Lowerings, OfARecurrentNetGiveEachLayerItsStates) {
   const auto numbers = single_numbers<std::int64_t>(model, /*type=*/7);
   EXPECT_THAT(numbers, Contains(4));
   EXPECT_THAT(numbers, Not(Contains(3)));
+}
+
+// The elements of a float tensor in a file.
+std::vector<float> numbers_in(const std::string& bytes) {
+  std::vector<float> numbers(bytes.size() / sizeof(float));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
+// forward() adds a tensor, and changes it in place after that.
+TEST_F(Lowerings, ComputeInPlaceOnCopiesOfConstants) {
+  const Tensor table = torch::tensor({1.0F, 2.0F, 3.0F});
+  const ReadModel model = lowered(
+      [table](const Tensor& x) {
+        Tensor changed = table.clone();
+        const Tensor y = x + changed;
+        changed.mul_(10);
+        return y * changed;
+      },
+      torch::rand({2, 3}));
+  EXPECT_THAT(model.operators, ::testing::ElementsAre("Add", "Mul"));
+  std::vector<std::vector<float>> constants;
+  for (const auto& [name, bytes] : model.values) constants.push_back(numbers_in(bytes));
+  EXPECT_THAT(constants, ::testing::UnorderedElementsAre(::testing::ElementsAre(1, 2, 3),
+                                                         ::testing::ElementsAre(10, 20, 30)));
+  EXPECT_TRUE(table.equal(torch::tensor({1.0F, 2.0F, 3.0F})));
+}
+
+// The weights of a transposed convolution are ordered by groups, which its statistics are not.
+TEST_F(Lowerings, FoldABatchNormIntoATransposedConvolutionOfOneGroup) {
+  for (const std::int64_t groups : {1, 2, 4}) {
+    nn::Sequential net(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(4, 4, 3).groups(groups)),
+                       nn::BatchNorm2d(4));
+    export_onnx(net, {torch::rand({2, 4, 5, 5})}, path);
+    const auto operators = testing_support::read_model(path).operators;
+    EXPECT_EQ(operators.front(), "ConvTranspose");
+    EXPECT_EQ(::testing::Matches(Contains("BatchNormalization"))(operators), groups > 1) << groups;
+  }
+}
+
+// Float16 holds all numbers of int8 and uint8, and booleans, but not those of larger types.
+TEST_F(Lowerings, InHalfKeepWholeNumbersThatFloat16LacksInFloat32) {
+  const std::pair<torch::ScalarType, std::size_t> cases[] = {{torch::kBool, 4}, {torch::kByte, 4},
+                                                             {torch::kChar, 4}, {torch::kShort, 3},
+                                                             {torch::kInt, 3},  {torch::kLong, 3}};
+  for (const auto& [type, conversions] : cases) {
+    const ReadModel model =
+        lowered([type = type](const Tensor& x) { return x.to(type).to(torch::kFloat); },
+                torch::rand({2, 3}) * 5, {.half = true});
+    EXPECT_EQ(model.operators, std::vector<std::string>(conversions, "Cast")) << type;
+  }
+}
+
+// What follows an operation in float32 is in float32, too, unless its results are small.
+TEST_F(Lowerings, InHalfReturnToFloat16BehindSmallResults) {
+  struct Case {
+    const char* name;
+    Operation operation;
+    bool has_small_results = true;
+  };
+  const Case cases[] = {{"cos", [](const Tensor& x) { return x.cos(); }},
+                        {"erf", [](const Tensor& x) { return x.erf(); }},
+                        {"group_norm", [](const Tensor& x) { return at::group_norm(x, 2); }},
+                        {"hardsigmoid", [](const Tensor& x) { return at::hardsigmoid(x); }},
+                        {"instance_norm",
+                         [](const Tensor& x) {
+                           return at::instance_norm(x.unsqueeze(1), {}, {}, {}, {}, true, 0.1, 1e-5,
+                                                    false)
+                               .squeeze(1);
+                         }},
+                        {"layer_norm", [](const Tensor& x) { return at::layer_norm(x, {4}); }},
+                        {"sigmoid", [](const Tensor& x) { return x.sigmoid(); }},
+                        {"sin", [](const Tensor& x) { return x.sin(); }},
+                        {"softmax", [](const Tensor& x) { return x.softmax(1); }},
+                        {"tanh", [](const Tensor& x) { return x.tanh(); }},
+                        {"abs", [](const Tensor& x) { return x.abs(); }, false},
+                        {"relu", [](const Tensor& x) { return x.relu(); }, false},
+                        {"log_softmax", [](const Tensor& x) { return x.log_softmax(1); }, false}};
+  for (const Case& each : cases) {
+    constexpr std::int32_t kFloat32 = 1;
+    constexpr std::int32_t kFloat16 = 10;
+    nn::Linear layer(4, 4);
+    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+      return std::vector<Tensor>{layer->forward(each.operation(x[0] * 1e6))};
+    };
+    export_onnx(*layer, forward, {torch::rand({2, 4})}, path, {.half = true});
+    const ReadModel model = testing_support::read_model(path);
+    EXPECT_EQ(model.initializers.at("weight"), each.has_small_results ? kFloat16 : kFloat32)
+        << each.name;
+  }
+}
+
+// An output has LibTorch's type, even if it is a parameter.
+TEST_F(Lowerings, InHalfReturnParametersInFloat32) {
+  constexpr std::int32_t kFloat32 = 1;
+  nn::Linear layer(4, 3);
+  const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+    return std::vector<Tensor>{x[0].relu(), layer->bias};
+  };
+  export_onnx(*layer, forward, {torch::rand({2, 4})}, path, {.half = true});
+  const ReadModel model = testing_support::read_model(path);
+  EXPECT_EQ(model.initializers, (std::map<std::string, std::int32_t>{{"bias", kFloat32}}));
+}
+
+// What the export computes has the name of its first parameter and of the operation.
+TEST_F(Lowerings, NameComputedConstants) {
+  const std::pair<Operation, const char*> cases[] = {
+      {[](const Tensor& table) { return table; }, "table"},
+      {[](const Tensor& table) { return table.contiguous(); }, "table"},
+      {[](const Tensor& table) { return table.cumsum(1); }, "table.cumsum"},
+      {[](const Tensor& table) { return table.t().contiguous(); }, "table.t.contiguous"},
+      {[](const Tensor& table) { return table.chunk(3, 0)[1]; }, "table.chunk"},
+      {[](const Tensor& table) { return torch::ones({3, 3}) * 2 + table; }, "table.add"}};
+  for (const auto& [operation, name] : cases) {
+    nn::Sequential net;
+    const Tensor table = net->register_buffer("table", torch::rand({3, 3}));
+    const OnnxForward forward = [&, code = operation](const std::vector<Tensor>& x) {
+      return std::vector<Tensor>{x[0] + code(table)};
+    };
+    export_onnx(*net, forward, {torch::rand({2, 1, 3})}, path);
+    const ReadModel model = testing_support::read_model(path);
+    ASSERT_EQ(model.initializers.size(), 1U) << name;
+    EXPECT_EQ(model.initializers.begin()->first, name);
+  }
+}
+
+// Sizes that follow the batch, tensors without dimensions, and numbers out of range.
+TEST_F(Lowerings, RefuseArgumentsWithTheReason) {
+  struct Case {
+    Operation operation;
+    const char* op;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {[](const Tensor& x) { return x.repeat_interleave(0); }, "aten::repeat_interleave",
+       "repeats of 0 without a dimension"},
+      {[](const Tensor& x) { return x.to(torch::kChar) + 300; }, "aten::add",
+       "cannot be converted to type int8_t without overflow"},
+      {[](const Tensor& x) { return x.sum().cumsum(0); }, "aten::cumsum",
+       "a dimension of a tensor without dimensions"},
+      {[](const Tensor& x) { return x.roll(1); }, "aten::roll",
+       "the number of elements follows the batch; expected a fixed size"},
+      {[](const Tensor& x) { return x.roll(1, 0); }, "aten::roll",
+       "roll()'s dimension follows the batch; expected a fixed size"},
+      {[](const Tensor& x) { return x.var(torch::IntArrayRef{0, 1}); }, "aten::var",
+       "a dimension of var() or std() follows the batch; expected a fixed size"},
+      {[](const Tensor& x) { return std::get<0>(x.sort(0)); }, "aten::sort",
+       "the sorted dimension follows the batch; expected a fixed size"},
+      {[](const Tensor& x) { return x.narrow(0, -1, 1); }, "aten::narrow",
+       "narrow()'s dimension follows the batch; expected a fixed size"},
+      {[](const Tensor& x) { return at::adaptive_avg_pool1d(x.permute({1, 2, 0}), 1); },
+       "aten::adaptive_avg_pool1d", "an image's size follows the batch; expected a fixed size"}};
+  for (const Case& each : cases) {
+    try {
+      lowered(each.operation, torch::rand({2, 3, 8}));
+      ADD_FAILURE() << each.reason << ": nothing was refused";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr(each.op),
+                                                 ::testing::HasSubstr(each.reason)));
+    }
+  }
 }
 
 }  // namespace

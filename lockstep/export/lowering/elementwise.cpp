@@ -1,5 +1,6 @@
 // Element-wise arithmetic.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include <lockstep/export/lowering/functions.h>
@@ -328,19 +329,22 @@ void lower_atan2(RecordedOperation& op, const Operator&) {
   op.result("Where", {has_minus(x), op.add("Add", {angle, turn}), angle});
 }
 
-// The larger side times sqrt(1 + ratio^2): the square of a side may be out of range.
+// The larger side times sqrt(1 + ratio^2): the square of a side may be out of range. As in C's
+// hypot(), the result is infinite if a side is, even beside NaN.
 void lower_hypot(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::string a = op.add("Abs", {op.tensor_as(0, type)});
-  const std::string b = op.add("Abs", {op.tensor_as(1, type)});
-  const std::string large = op.widened(op.add("Max", {a, b}), type);
-  const std::string small = op.widened(op.add("Min", {a, b}), type);
+  const std::string a = op.widened(op.add("Abs", {op.tensor_as(0, type)}), type);
+  const std::string b = op.widened(op.add("Abs", {op.tensor_as(1, type)}), type);
+  const std::string large = op.add("Max", {a, b});
+  const std::string small = op.add("Min", {a, b});
   const std::string ratio = op.add("Div", {small, large});
   const std::string sum = op.add("Add", {op.add("Mul", {ratio, ratio}), op.wide_scalar(1, type)});
   const std::string product = op.add("Mul", {large, op.add("Sqrt", {sum})});
   const std::string is_zero = op.add("Equal", {large, op.wide_scalar(0, type)});
-  const std::string has_ratio = op.add("Not", {op.add("Or", {is_zero, op.add("IsInf", {large})})});
-  op.bind(op.narrowed(op.add("Where", {has_ratio, product, large}), type));
+  const std::string finite = op.add("Where", {is_zero, large, product});
+  const std::string is_infinite = op.add("Or", {op.add("IsInf", {a}), op.add("IsInf", {b})});
+  const std::string infinity = op.wide_scalar(std::numeric_limits<double>::infinity(), type);
+  op.bind(op.narrowed(op.add("Where", {is_infinite, infinity, finite}), type));
 }
 
 // self + value * tensor1 * tensor2, or self + value * tensor1 / tensor2.
@@ -399,8 +403,8 @@ void lower_nan_to_num(RecordedOperation& op, const Operator&) {
   };
   const std::string x = op.tensor(0);
   const std::string number = op.add("Where", {op.add("IsNaN", {x}), bound(1, 0), x});
-  const std::string below = op.add("IsInf", {number}, {{"detect_positive", 0}});
-  const std::string above = op.add("IsInf", {number}, {{"detect_negative", 0}});
+  const std::string below = op.add("IsInf", {x}, {{"detect_positive", 0}});
+  const std::string above = op.add("IsInf", {x}, {{"detect_negative", 0}});
   const std::string low = op.add("Where", {below, bound(3, -largest), number});
   op.result("Where", {above, bound(2, largest), low});
 }

@@ -48,7 +48,7 @@ void lower_take(RecordedOperation& op, const Operator&) {
   op.result("Gather", {flat, op.tensor(1)}, {{"axis", 0}});
 }
 
-// The indexed dimensions of x[i, :, j], in order.
+// The indexed dimensions of x[i, :, j], in order. Their indices are int64, as GatherND requires.
 struct IndexedDimensions {
   Names indices;
   std::vector<std::int64_t> axes;
@@ -65,10 +65,11 @@ IndexedDimensions indexed_dimensions(RecordedOperation& op) {
   for (std::size_t d = 0; d < names.size(); ++d) {
     if (names[d].empty()) continue;
     const auto type = members[d]->type()->cast<c10::TensorType>();
-    if (type == nullptr || type->scalarType() == at::kBool || type->scalarType() == at::kByte) {
+    const auto element = type == nullptr ? std::nullopt : type->scalarType();
+    if (!element || *element == at::kBool || *element == at::kByte) {
       op.reject("a mask as index gives sizes that vary; use where() or masked_fill()");
     }
-    result.indices.push_back(names[d]);
+    result.indices.push_back(op.cast(names[d], *element, at::kLong));
     result.axes.push_back(static_cast<std::int64_t>(d));
   }
   return result;

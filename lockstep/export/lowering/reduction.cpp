@@ -52,12 +52,22 @@ std::string whole_product(RecordedOperation& op, const std::string& x,
   return keep || axes.empty() ? product : op.squeeze(product, axes);
 }
 
+bool is_empty(const RecordedOperation& op) {
+  return std::any_of(op.sizes(0).begin(), op.sizes(0).end(),
+                     [](const Extent& size) { return size == static_extent(0); });
+}
+
+// The mean of no elements is NaN, but 0 in onnxruntime. `zero` is a number of the type of `x`.
+std::string mean_of(RecordedOperation& op, const std::string& x, const std::string& zero,
+                    const std::vector<std::int64_t>& axes, bool keep) {
+  if (!is_empty(op)) return reduced(op, "ReduceMean", x, axes, keep);
+  return op.add("Div", {reduced(op, "ReduceSum", x, axes, keep), zero});
+}
+
 // Whether float64 may not hold the sum or product of whole numbers.
 bool needs_whole_arithmetic(const RecordedOperation& op, bool is_sum) {
   if (!at::isIntegralType(op.result_type(), /*includeBool=*/false)) return false;
-  const bool is_empty = std::any_of(op.sizes(0).begin(), op.sizes(0).end(),
-                                    [](const Extent& size) { return size == static_extent(0); });
-  if (is_empty || op.type(0) == at::kBool) return false;
+  if (is_empty(op) || op.type(0) == at::kBool) return false;
   return !is_sum || op.type(0) == at::kLong || op.result_type() != at::kLong;
 }
 
@@ -67,7 +77,11 @@ void lower_sum(RecordedOperation& op, const Operator& entry) {
   const bool over_all = op.arguments() <= 2;
   const auto axes = over_all ? all_axes(op) : axes_in(op, 1);
   const bool keep = !over_all && op.flag(2);
-  const bool is_sum = std::string_view(entry.onnx) == "ReduceSum";
+  const std::string_view kind = entry.onnx;
+  if (kind == "ReduceMean") {
+    return op.bind(mean_of(op, x, op.graph().scalar(0, op.result_type()), axes, keep));
+  }
+  const bool is_sum = kind == "ReduceSum";
   if (!needs_whole_arithmetic(op, is_sum)) return op.bind(reduced(op, entry.onnx, x, axes, keep));
   op.bind(is_sum ? whole_sum(op, x, axes, keep) : whole_product(op, x, axes, keep));
 }
@@ -133,15 +147,20 @@ void lower_index_of_extreme(RecordedOperation& op, const Operator& entry) {
   op.bind(keep ? op.reshape(index, op.result_sizes()) : index);
 }
 
-// all(x), all(x, dims, keepdim): the minimum or maximum of booleans as numbers.
+// all(x), all(x, dims, keepdim): the minimum or maximum of booleans as numbers. Unlike in sum(), an
+// empty list means no dimensions.
 void lower_truth(RecordedOperation& op, const Operator& entry) {
   const std::string truth = op.tensor_as(0, at::kBool);
   const std::string numbers = op.cast(truth, at::kBool, at::kInt);
   const bool over_all = op.arguments() == 1;
+  const bool over_none = op.is_list(1) && op.extents(1).empty();
   const bool keep = !over_all && op.flag(2);
-  const std::string result =
-      reduced(op, entry.onnx, numbers, over_all ? all_axes(op) : axes_in(op, 1), keep);
-  op.bind(op.cast(result, at::kInt, op.result_type()));  // uint8 for uint8
+  std::vector<std::int64_t> axes;
+  if (!over_none) axes = over_all ? all_axes(op) : axes_in(op, 1);
+  const std::string result = reduced(op, entry.onnx, numbers, axes, keep);
+  // In onnxruntime, the minimum of no elements is the largest int32, and the maximum the smallest.
+  const std::string is_true = op.add("Greater", {result, op.graph().scalar(0, at::kInt)});
+  op.bind(op.cast(is_true, at::kBool, op.result_type()));  // uint8 for uint8
 }
 
 // Both values are widened().
@@ -163,7 +182,7 @@ Moments moments_of(RecordedOperation& op) {
     count *= static_cast<double>(op.fixed(size, "a dimension of var() or std()"));
   }
   const std::string x = op.widened(op.tensor(0), type);
-  const std::string mean = reduced(op, "ReduceMean", x, axes, /*keep=*/true);
+  const std::string mean = mean_of(op, x, op.wide_scalar(0, type), axes, /*keep=*/true);
   const std::string distance = op.add("Sub", {x, mean});
   const std::string square = op.add("Mul", {distance, distance});
   const std::string sum = reduced(op, "ReduceSum", square, axes, keep);

@@ -106,6 +106,7 @@ void lower_repeat_interleave(RecordedOperation& op, const Operator&) {
   Extents sizes = op.sizes(0);
   std::int64_t axis = op.has(2) ? op.axis(op.integer(2), op.rank(0)) : 0;
   if (!op.has(2)) {
+    if (repeats == 0) op.reject("repeats of 0 without a dimension");
     const Extent& all = op.result_sizes().at(0);
     if (all.size % repeats != 0 || all.offset % repeats != 0) op.reject("sizes that vary");
     sizes = {{.size = all.size / repeats,

@@ -22,13 +22,19 @@ struct Side {
   }
 };
 
-// The factors that the caller gave, if any. upsample_bilinear2d(x, size, align_corners, [factors])
-// takes a list of them, or one argument for each dimension.
-std::vector<double> given_factors(const RecordedOperation& op, std::size_t i, std::size_t spatial) {
-  std::vector<double> factors;
-  if (op.is_list(i)) return op.numbers(i);
-  for (std::size_t d = 0; d < spatial && op.has(i + d); ++d) factors.push_back(op.number(i + d));
-  return factors.size() == spatial ? factors : std::vector<double>{};
+// The factors that the caller gave, which may be for some sides only. upsample_bilinear2d(x, size,
+// align_corners, [factors]) takes a list of them, or one argument for each dimension.
+std::vector<std::optional<double>> given_factors(const RecordedOperation& op, std::size_t i,
+                                                 std::size_t spatial) {
+  if (op.is_list(i)) {
+    const std::vector<double> numbers = op.numbers(i);
+    return {numbers.begin(), numbers.end()};
+  }
+  std::vector<std::optional<double>> factors(spatial);
+  for (std::size_t d = 0; d < spatial; ++d) {
+    if (op.has(i + d)) factors[d] = op.number(i + d);
+  }
+  return factors;
 }
 
 std::vector<Side> sides_of(const RecordedOperation& op, std::size_t factors_at) {
@@ -39,7 +45,7 @@ std::vector<Side> sides_of(const RecordedOperation& op, std::size_t factors_at) 
     Side& side = sides.emplace_back();
     side.from = op.fixed(op.sizes(0)[d + 2], "an image's size");
     side.to = op.fixed(op.result_sizes()[d + 2], "an image's size");
-    if (!factors.empty()) side.factor = factors[d];
+    side.factor = factors.at(d);
   }
   return sides;
 }
@@ -174,7 +180,8 @@ void emit_interpolation(RecordedOperation& op, const Interpolation& how) {
       {"coordinate_transformation_mode", align_corners ? "align_corners" : "half_pixel"},
       {"cubic_coeff_a", how.antialias ? -0.5 : -0.75}};
   if (how.antialias) {
-    if (op.opset() < 18) return emit_matrices(op, sides, how.resize);
+    // onnxruntime has other weights for aligned corners.
+    if (op.opset() < 18 || align_corners) return emit_matrices(op, sides, how.resize);
     attributes.emplace_back("antialias", 1);
     attributes.emplace_back("exclude_outside", 1);  // weights beyond the border are ignored
   }

@@ -46,6 +46,21 @@ void add_activation_cases(CaseList& cases) {
   cases.add("alpha_dropout", [](const Tensor& x) { return at::alpha_dropout(x, 0.5, false) + 1; });
   cases.add("feature_alpha_dropout",
             [](const Tensor& x) { return at::feature_alpha_dropout(x, 0.5, false) + 1; });
+  // Arguments at a threshold: one belongs to what is below, and the next is larger.
+  cases.add("threshold", [](const Tensor& x) { return at::threshold(x, 0.5, -3); },
+            {rows_of({0.25, 0.5, 0.75, -1})});
+  cases.add("softplus", [](const Tensor& x) { return at::softplus(x, 2, 3); },
+            {rows_of({1, 1.5, 1.75, -1})});
+  // A slope for each channel, with and without further dimensions.
+  cases.add("prelu",
+            [](const Tensor& x) { return at::prelu(x, torch::arange(4, torch::kFloat) / 10); },
+            {floats({4})});
+  cases.add("prelu",
+            [](const Tensor& x) { return at::prelu(x, torch::arange(3, torch::kFloat) / 10); },
+            {floats({3, 4, 4})});
+  cases.add("logit", [](const Tensor& x) { return x.logit(); },
+            {rows_of({0, 1, 0.25, 0.75, 0.9, 2, -1})});
+  cases.add("softmax", [](const Tensor& x) { return x.softmax(1, torch::kDouble); });
 }
 
 }  // namespace lockstep::testing_support

@@ -1,4 +1,6 @@
 // Comparisons, logical operators, and selections by condition.
+#include <limits>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {
@@ -43,6 +45,15 @@ void add_comparison_cases(CaseList& cases) {
             {floats({3, 4}), floats({3, 4})});
   cases.add("where", [](const Tensor& x) { return at::where(x > 0, x, 0.5); });
   cases.add("masked_fill", [](const Tensor& x) { return x.masked_fill(x > 0, -1e9); });
+  // A tensor without dimensions is rounded to the type of the other: here to 1.
+  cases.add("eq", [](const Tensor& x) { return x.eq(torch::tensor((std::int64_t{1} << 32) + 1)); },
+            {rows_of({0, 1, 2, 1}, torch::kInt)});
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<MakeInput> special = {rows_of({kNotANumber, kInfinity, -kInfinity, 0, 1})};
+  cases.add("isnan", [](const Tensor& x) { return x.isnan(); }, special);
+  cases.add("isinf", [](const Tensor& x) { return x.isinf(); }, special);
+  cases.add("isfinite", [](const Tensor& x) { return x.isfinite(); }, special);
 }
 
 }  // namespace lockstep::testing_support

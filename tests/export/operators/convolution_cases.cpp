@@ -46,6 +46,14 @@ void add_convolution_cases(CaseList& cases) {
   cases.add_net("_convolution_mode",
                 nn::Conv1d(nn::Conv1dOptions(3, 4, 3).padding(torch::kValid).stride(2)),
                 floats({3, 8}));
+  // One number for all dimensions.
+  const torch::Tensor filter = torch::randn({2, 2, 3, 3});
+  cases.add(plain, [filter](const torch::Tensor& x) { return at::conv2d(x, filter, {}, 2, 1, 2); },
+            {floats({2, 9, 8})});
+  cases.add(
+      plain,
+      [filter](const torch::Tensor& x) { return at::conv_transpose2d(x, filter, {}, 2, 1, 1); },
+      {floats({2, 4, 5})});
 }
 
 }  // namespace lockstep::testing_support

@@ -34,6 +34,18 @@ void add_creation_cases(CaseList& cases) {
   follow("new_empty",
          [](const Tensor& x, std::int64_t n) { return x.new_empty({n, 1, 4}).fill_(1); });
   follow("empty", [](const Tensor&, std::int64_t n) { return at::empty({n, 1, 4}).fill_(1); });
+  cases.add("copy", [](const Tensor& x) {
+    return at::zeros_like(x).copy_(torch::arange(4, torch::kFloat)) + x;
+  });
+  // A start and a step beside the end that follows the batch.
+  cases
+      .add("arange",
+           [](const Tensor& x) { return x + at::arange(3, 3 + 2 * x.size(0), 2).view({-1, 1, 1}); })
+      .options.follow_batch = true;
+  cases
+      .add("arange",
+           [](const Tensor& x) { return x + at::arange(1, x.size(0) + 1).view({-1, 1, 1}); })
+      .options.follow_batch = true;
 }
 
 }  // namespace lockstep::testing_support

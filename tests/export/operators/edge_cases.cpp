@@ -163,6 +163,7 @@ void add_function_edges(CaseList& cases) {
       {"pow", [](const Tensor& x) { return x.pow(3); }, kSpecial},
       {"pow", [](const Tensor& x) { return x.pow(0); }, kSpecial},
       {"exp", [](const Tensor& x) { return x.exp(); }, tail},
+      {"nan_to_num", [](const Tensor& x) { return x.nan_to_num(kInf, 8, -9); }, kSpecial},
       {"erf", [](const Tensor& x) { return x.erf(); }, near_zero}};
   for (const Edge& each : edges) {
     cases.add(each.op, each.function, {rows_of(each.numbers)});
@@ -231,6 +232,9 @@ void add_pair_edges(CaseList& cases) {
   cases.add("clamp_max", [](const Tensor& a) { return a.clamp_max(kNan); }, {rows_of(x)});
   cases.add("hypot", [](const Tensor& a, const Tensor& b) { return a.hypot(b); },
             {rows_of({1e30, 1e-30, 0, 3, -kInf, 1e20}), rows_of({1e30, -1e-30, 0, -4, 1, 1})});
+  cases.add("hypot", [](const Tensor& a, const Tensor& b) { return a.hypot(b); },
+            {rows_of({kInf, kNan, -kInf, kNan, 1, 0, kInf}),
+             rows_of({kNan, -kInf, kNan, 1, kNan, kNan, -kInf})});
   for (const double weight : {0.0, 0.3, 0.5, 1.0, 2.0, -1.0}) {
     cases.add("lerp", [weight](const Tensor& a, const Tensor& b) { return a.lerp(b, weight); },
               {rows_of({1e8, 1, 2, 3}), rows_of({1, 1e8, -5, 3})});
@@ -363,6 +367,19 @@ void add_order_edges(CaseList& cases) {
     }
     cases.add("topk", [](const Tensor& x) { return x.t().topk(1, 0); }, {both});
   }
+  // Equal elements stay in order if that is asked for.
+  for (const auto type : {torch::kFloat, torch::kDouble, torch::kLong}) {
+    const MakeInput equal = rows_of({2, 1, 2, 3, 1, 2}, type);
+    for (const bool falling : {false, true}) {
+      cases.add(
+          "sort",
+          [falling](const Tensor& x) { return x.sort(std::optional<bool>(true), 1, falling); },
+          {equal});
+      cases.add("argsort",
+                [falling](const Tensor& x) { return x.argsort(/*stable=*/true, 1, falling); },
+                {equal});
+    }
+  }
 }
 
 // Whole numbers wrap around, and sums of small types are int64.
@@ -446,6 +463,10 @@ void add_large_whole_numbers(CaseList& cases) {
 
 void add_whole_powers(CaseList& cases) {
   for (const std::int64_t exponent : {1, 2, 3, 13, 39, 40}) {
+    cases.add("pow", [exponent](const Tensor& x) { return x.pow(exponent); },
+              {rows_of({-3, -1, 0, 1, 2, 3}, torch::kLong)});
+  }
+  for (const Tensor& exponent : {torch::tensor(3), torch::full({1, 1, 1}, 3, torch::kLong)}) {
     cases.add("pow", [exponent](const Tensor& x) { return x.pow(exponent); },
               {rows_of({-3, -1, 0, 1, 2, 3}, torch::kLong)});
   }

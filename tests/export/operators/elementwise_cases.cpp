@@ -71,6 +71,9 @@ void add_arithmetic(CaseList& cases) {
             {floats({4}), integers(0, 5, {4})});
   cases.add("add", [](const Tensor& x) { return x.clone().add_(x.mul(3)).add_(1); });
   cases.add("sub", [](const Tensor& x, const Tensor& y) { return x - y; }, pair);
+  cases.add(
+           "sub", [](const Tensor& x, const Tensor& y) { return x.sub(y, 2.5); }, pair)
+      .adds_terms = true;
   cases.add("rsub", [](const Tensor& x) { return at::rsub(x, 1, 2); });
   cases.add("mul", [](const Tensor& x, const Tensor& y) { return x * y * 0.5; }, pair);
   cases.add("div", [](const Tensor& x, const Tensor& y) { return x / y; }, pair);
@@ -86,6 +89,7 @@ void add_arithmetic(CaseList& cases) {
   cases.add("fmod", [](const Tensor& x, const Tensor& y) { return x.fmod(y); }, whole);
   cases.add("pow", [](const Tensor& x, const Tensor& y) { return x.abs().pow(y); }, pair);
   cases.add("pow", [](const Tensor& x) { return x.pow(3); });
+  cases.add("pow", [](const Tensor& x) { return at::pow(2.5, x); });
   cases.add("atan2", [](const Tensor& x, const Tensor& y) { return x.atan2(y - 1.2); }, pair);
   cases.add("atan2", [](const Tensor& y, const Tensor& x) { return y.atan2(x); },
             {signed_numbers(false), signed_numbers(true)});
@@ -103,6 +107,7 @@ void add_arithmetic(CaseList& cases) {
       "addcdiv",
       [](const Tensor& x, const Tensor& y, const Tensor& z) { return x.addcdiv(y, z, 2); }, three);
   cases.set_adds_terms(false);
+  cases.add("addcmul", [](const Tensor& x, const Tensor& y) { return x.addcmul(y, y, 3); }, whole);
   cases.add("clamp", [](const Tensor& x) { return x.clamp(-0.5, 0.5); });
   cases.add("clamp", [](const Tensor& x) { return x.clamp(std::nullopt, 0.5); });
   cases.add("clamp", [](const Tensor& x, const Tensor& y) { return x.clamp(-y, y); }, pair);

@@ -101,6 +101,22 @@ void add_indexing_cases(CaseList& cases) {
   cases.add("index",
             [](const Tensor& x, const Tensor& i) { return x.index({Slice(), i, Slice(), i}); },
             {floats({3, 4, 3}), integers(0, 3, {2})});
+  // GatherND takes no indices of int32.
+  cases.add("index",
+            [](const Tensor& x, const Tensor& i) { return x.index({Slice(), i, Slice(), i}); },
+            {floats({3, 4, 3}), rows_of({2, 0}, torch::kInt)});
+  cases.add("unfold", [](const Tensor& x) { return x.unfold(-1, 2, 1); }, {floats({4, 5})});
+  // Each side differs from the other.
+  cases
+      .add("col2im",
+           [](const Tensor& x) { return at::col2im(x, {6, 8}, {2, 2}, {1, 1}, {1, 0}, {2, 2}); },
+           {floats({12, 16})})
+      .first_opset = 18;
+  cases
+      .add("col2im",
+           [](const Tensor& x) { return at::col2im(x, {6, 8}, {2, 3}, {1, 2}, {1, 0}, {2, 1}); },
+           {floats({12, 16})})
+      .first_opset = 18;
 }
 
 }  // namespace lockstep::testing_support

@@ -135,6 +135,21 @@ void add_matrix_cases(CaseList& cases) {
   cases.add("linear",
             [](const Tensor& x) { return at::linear(torch::ones({2, 4}), x.flatten(1)[0]); },
             {floats({4})});
+  // With a bias, and with weights that are computed.
+  for (const auto& sizes : {std::vector<std::int64_t>{4}, std::vector<std::int64_t>{3, 4}}) {
+    cases.add("linear", [weight](const Tensor& x) { return at::linear(x, weight.t(), weight[3]); },
+              {floats(sizes)});
+  }
+  cases.add("linear", [](const Tensor& x) {
+    return at::linear(x, x.mean(torch::IntArrayRef{0}), x.mean(torch::IntArrayRef{0, 2}));
+  });
+  // Gemm takes no whole numbers.
+  cases.add("addmm",
+            [](const Tensor& x) {
+              const Tensor factor = torch::arange(20, torch::kLong).view({4, 5});
+              return at::addmm(torch::ones({5}, torch::kLong), x, factor, 3, 2);
+            },
+            {integers(-9, 9, {4})});
 }
 
 }  // namespace lockstep::testing_support

@@ -77,6 +77,27 @@ void add_normalization_cases(CaseList& cases) {
     const Tensor weight = torch::arange(12, torch::kFloat).view({3, 4}) / 10;
     return at::rms_norm(x, {3, 4}, weight.to(x.scalar_type()), 0.5);
   });
+  // Convolutions with groups: only a transposed one keeps its weights.
+  cases.add_net("batch_norm",
+                nn::Sequential(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(4, 6, 3).groups(2)),
+                               with_statistics(nn::BatchNorm2d(6))),
+                floats({4, 5, 5}));
+  nn::BatchNorm2d plain(nn::BatchNormOptions(4).affine(false));
+  plain->running_mean.normal_();
+  plain->running_var.uniform_(0.5, 2);
+  cases.add_net("batch_norm",
+                nn::Sequential(nn::Conv2d(nn::Conv2dOptions(2, 4, 3).groups(2)), plain),
+                floats({2, 5, 5}));
+  // Given statistics, with a bias alone or with neither weight nor bias.
+  const Tensor mean = torch::tensor({0.5F, -1.0F, 2.0F});
+  const Tensor variance = torch::tensor({0.5F, 1.5F, 3.0F});
+  cases.add("batch_norm", [=](const Tensor& x) {
+    return at::batch_norm(x, {}, mean, mean, variance, false, 0.1, 0.5, false);
+  });
+  nn::InstanceNorm2d tracking(nn::InstanceNorm2dOptions(3).track_running_stats(true).eps(0.5));
+  tracking->running_mean.copy_(mean);
+  tracking->running_var.copy_(variance);
+  cases.add_net("instance_norm", tracking, floats({3, 4, 5}));
 }
 
 }  // namespace lockstep::testing_support

@@ -40,6 +40,8 @@ void add_padding_cases(CaseList& cases) {
   cases.add(
       "replication_pad3d",
       [](const Tensor& x) { return at::replication_pad3d(x, {1, 1, 1, 2, 0, 1}); }, volume);
+  cases.add(
+      "pad", [](const Tensor& x) { return at::pad(x, {0, 2, 1, 0, 2, 1}, "circular"); }, volume);
   // Padding by a negative amount cuts.
   for (const char* const mode : {"constant", "reflect", "replicate", "circular"}) {
     cases.add("pad", [mode](const Tensor& x) { return at::pad(x, {-2, 3, 1, -1}, mode); }, image);

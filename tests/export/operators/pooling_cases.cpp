@@ -103,6 +103,24 @@ void add_pooling_cases(CaseList& cases) {
               [=](const Tensor& x) { return values(at::adaptive_max_pool1d(hidden(x - 1), size)); },
               {floats({2, 6})});
   }
+  // Each side differs from the other. The last window of one side needs padding of its own.
+  cases.add("max_pool2d",
+            [](const Tensor& x) {
+              return at::max_pool2d(x, {3, 2}, {2, 3}, {1, 0}, {1, 2}, /*ceil_mode=*/true);
+            },
+            {floats({2, 8, 10})});
+  for (const bool count_padding : {false, true}) {
+    cases.add("avg_pool2d",
+              [count_padding](const Tensor& x) {
+                return at::avg_pool2d(x, {3, 2}, {2, 1}, {1, 0}, false, count_padding);
+              },
+              {floats({2, 8, 7})});
+  }
+  cases.add("avg_pool3d",
+            [](const Tensor& x) {
+              return at::avg_pool3d(x, {1, 2, 3}, {2, 1, 2}, {0, 1, 1}, false, true, 5);
+            },
+            {floats({2, 4, 6, 5})});
 }
 
 }  // namespace lockstep::testing_support

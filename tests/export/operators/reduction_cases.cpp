@@ -69,6 +69,37 @@ void add_reduction_cases(CaseList& cases) {
               [p](const Tensor& x) { return at::linalg_vector_norm(x, p, {1}, true); });
     cases.add("norm", [p](const Tensor& x) { return x.norm(p); });
   }
+  // An empty list means all dimensions, but none in all() and any().
+  const torch::IntArrayRef nothing;
+  cases.add("sum", [=](const Tensor& x) { return x.sum(nothing); });
+  cases.add("mean", [=](const Tensor& x) { return x.mean(nothing, true); });
+  for (const bool keep : {false, true}) {
+    cases.add("all", [=](const Tensor& x) { return x.all(nothing, keep); }, {truths({2, 4})});
+    cases.add("any", [=](const Tensor& x) { return x.any(nothing, keep); }, {truths({2, 4})});
+  }
+  cases.add("all", [](const Tensor& x) { return x.all(torch::IntArrayRef{1, 2}); },
+            {truths({2, 4})});
+  cases.add("any", [](const Tensor& x) { return x.any(torch::IntArrayRef{0, -1}, true); },
+            {truths({2, 4})});
+  // There is no element to reduce.
+  const auto cut = [](const Tensor& x) { return x.slice(1, 0, 0); };
+  cases.add("mean", [=](const Tensor& x) { return cut(x).mean(1); });
+  cases.add("var_mean", [=](const Tensor& x) { return at::var_mean(cut(x), 1); });
+  cases.add("sum", [=](const Tensor& x) { return cut(x).sum(1); }, {integers(0, 9, {3, 4})});
+  cases.add("prod", [=](const Tensor& x) { return cut(x).prod(1); }, {integers(0, 9, {3, 4})});
+  cases.add("all", [=](const Tensor& x) { return cut(x).all(1); }, {truths({3, 4})});
+  cases.add("any", [=](const Tensor& x) { return cut(x).any(1); }, {truths({3, 4})});
+  // Over all elements in another type, and of a sample.
+  cases.add("sum", [](const Tensor& x) { return x.sum(torch::kDouble); });
+  cases.add("mean", [](const Tensor& x) { return x.mean(torch::kDouble); });
+  cases.add("var", [](const Tensor& x) { return x[0].var(false); });
+  cases.add("std", [](const Tensor& x) { return x[0].std(true); });
+  cases.add("var_mean", [](const Tensor& x) { return at::var_mean(x[0], false); });
+  cases.add("norm",
+            [](const Tensor& x) { return x.norm(std::nullopt, torch::IntArrayRef{1}, true); });
+  cases.add("linalg_vector_norm", [](const Tensor& x) {
+    return at::linalg_vector_norm(x, 2, torch::IntArrayRef{1}, false, torch::kDouble);
+  });
 }
 
 }  // namespace lockstep::testing_support

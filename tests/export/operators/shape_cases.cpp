@@ -96,6 +96,36 @@ void add_shape_cases(CaseList& cases) {
   cases.add("chunk", [](const Tensor& x) { return x.chunk(1, 1); }, image);
   cases.add("unbind", [](const Tensor& x) { return x.unbind(-1); });
   cases.add("roll", [](const Tensor& x) { return x.roll({5, -7}, {1, -1}); });
+  cases.add("permute", [](const Tensor& x) { return x.permute({0, -1, 1, 2}); }, image);
+  cases.add(
+      "movedim",
+      [](const Tensor& x) {
+        return x.movedim(torch::IntArrayRef{1, -2}, torch::IntArrayRef{-1, 1});
+      },
+      image);
+  cases.add("t", [](const Tensor& x) { return x.select(1, 0).t(); }, {floats({4})});
+  // Without dimensions all elements are one row.
+  for (const std::int64_t shift : {5, -31}) {
+    cases.add("roll", [shift](const Tensor& x) { return x[0].roll(shift); });
+  }
+  // The batch is in another dimension than the first, or in another input.
+  cases
+      .add("expand", [](const Tensor& x) { return x.unsqueeze(0).expand({2, -1, -1, -1}); },
+           {[](std::int64_t batch) { return torch::randn({5, batch, 3}); }})
+      .options.batch_dimensions = {1};
+  cases
+      .add("expand",
+           [](const Tensor& row, const Tensor& x) {
+             return x.unsqueeze(1).expand({-1, 2, 4}) + row;
+           },
+           {[](std::int64_t) { return torch::arange(4, torch::kFloat); }, floats({4})})
+      .options.batch_dimensions = {-1, 0};
+  // Members of unlike types.
+  const std::vector<MakeInput> unlike = {floats({4}), integers(-3, 5, {4})};
+  cases.add("cat", [](const Tensor& x, const Tensor& n) { return at::cat({n, x}, 1); }, unlike);
+  cases.add("stack", [](const Tensor& x, const Tensor& n) { return at::stack({n, x}, 1); }, unlike);
+  cases.add("to", [](const Tensor& x) { return x.to(torch::kBool); },
+            {rows_of({0, -0.0, 0.25, -2})});
 }
 
 }  // namespace lockstep::testing_support

@@ -94,6 +94,22 @@ void add_upsampling_cases(CaseList& cases) {
               },
               {floats({2, 9, 7})});
   }
+  // onnxruntime antialiases aligned corners differently.
+  cases.add("_upsample_bilinear2d_aa",
+            [](const Tensor& x) { return at::_upsample_bilinear2d_aa(x, {4, 3}, true); },
+            {floats({3, 8, 6})});
+  cases.add("_upsample_bicubic2d_aa",
+            [](const Tensor& x) { return at::_upsample_bicubic2d_aa(x, {12, 9}, true); },
+            {floats({3, 8, 6})});
+  // A factor for one side only.
+  cases.add(
+      "upsample_bilinear2d",
+      [](const Tensor& x) { return at::upsample_bilinear2d(x, {6, 6}, false, 1.3, std::nullopt); },
+      {floats({3, 5, 5})});
+  cases.add(
+      "upsample_bilinear2d",
+      [](const Tensor& x) { return at::upsample_bilinear2d(x, {6, 6}, false, std::nullopt, 1.3); },
+      {floats({3, 5, 5})});
 }
 
 }  // namespace lockstep::testing_support
