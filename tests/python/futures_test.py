@@ -131,8 +131,10 @@ def result_futures(rank, world):
     assert late.get_future_result().done() and late.get_future_result().value() == success
     assert late.get_future().done()
     if rank == 1:
+        store.set("late has ended", "1")
         store.wait(["given up"])
         return
+    store.wait(["late has ended"])  # the abort would otherwise end it, if rank 1 still waits
     failing = dist.all_reduce(torch.ones(4), async_op=True)
     unasked = dist.all_reduce(torch.ones(4), async_op=True)
     result = failing.get_future_result()
