@@ -54,8 +54,8 @@ int reserve_port(const std::string& host, std::uint16_t port) {
   const int fd = bind_to(comm::resolve_address(host), port);
   if (fd >= 0) return fd;
   const int error = errno;
-  throw ConfigError(
-      str("the ranks cannot meet at ", host, ":", port, ": ", errno_text(error), remedy(error)));
+  throw ConfigError(str("the ranks cannot meet at ", comm::host_and_port(host, port), ": ",
+                        errno_text(error), remedy(error)));
 }
 
 }  // namespace

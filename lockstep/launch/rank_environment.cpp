@@ -26,7 +26,8 @@ std::optional<std::string> secret_of_job(const LaunchOptions& options) {
   if (options.nnodes == 1) return secret ? secret : random_secret();
   if (!secret && comm::is_reached_from_outside(options.master_addr, true)) {
     throw ConfigError(
-        str("whoever reaches the meeting point ", options.master_addr, ":", options.master_port,
+        str("whoever reaches the meeting point ",
+            comm::host_and_port(options.master_addr, options.master_port),
             " could join this job; start it on all hosts with the same "
             "LOCKSTEP_SECRET in the environment (made once, by: openssl rand -hex 32)"));
   }

@@ -164,6 +164,7 @@ TEST(RunCommand, SaysInOneLineWhatIsWrong) {
       {with(two_hosts, {"--master-addr", "10.0.0.7", "true"}), 2,
        "whoever reaches the meeting point 10.0.0.7:29511 could join this job"},
       {{"--master-addr", "192.0.2.1", "true"}, 2, "the ranks cannot meet at 192.0.2.1"},
+      {{"--master-addr", "2001:db8::1", "true"}, 2, "the ranks cannot meet at [2001:db8::1]:"},
       {{"--nproc-per-nod", "2", "true"},
        2,
        "unknown option '--nproc-per-nod' of lockstep run; did you mean '--nproc-per-node'?"},

@@ -32,6 +32,7 @@
 namespace lockstep::comm {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 
 template <class Call>
@@ -270,6 +271,16 @@ TEST(Network, SpellsHostsPlainly) {
   for (const auto& [host, plain] : cases) EXPECT_EQ(plain_host(host), plain) << host;
   EXPECT_EQ(resolve_address("[::1]"), "::1");
   EXPECT_EQ(resolve_address("[::ffff:127.0.0.1]"), "127.0.0.1");
+}
+
+TEST(Network, WritesThePortAfterABracketedIpv6Address) {
+  EXPECT_EQ(host_and_port("node1", 29500), "node1:29500");
+  EXPECT_EQ(host_and_port("10.1.2.3", 0), "10.1.2.3:0");
+  EXPECT_EQ(host_and_port("::1", 65535), "[::1]:65535");
+  // An address of the block for documentation belongs to no machine, and some have no IPv6.
+  EXPECT_THAT(error_of([] { listen_on("2001:db8::1", 29500); }),
+              AnyOf(HasSubstr("cannot listen on [2001:db8::1]:29500: "),
+                    HasSubstr("cannot make a socket")));
 }
 
 // --- Debian's and Ubuntu's /etc/hosts ------------------------------------------------------------

@@ -60,8 +60,8 @@ std::function<void()> notice_of(const WorkerEnvironment& environment,
   if (environment.local_rank != 0 && environment.rank != 1) return {};
   return [environment, timeout, notice = std::make_shared<WaitNotice>()] {
     notice->look(timeout, [&] {
-      return str("rank ", environment.rank, " waits for the store at ", environment.master_addr,
-                 ":", environment.master_port,
+      return str("rank ", environment.rank, " waits for the store at ",
+                 host_and_port(environment.master_addr, environment.master_port),
                  environment.agent_store ? ", which the launcher serves" : ", which rank 0 serves");
     });
   };
@@ -137,10 +137,11 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
 // can reach its own store, so in that case a missing secret causes only a warning.
 void require_secret(const WorkerEnvironment& environment, const MeetingPlace& place) {
   if (!place.needs_secret) return;
-  const std::string reason = str(
-      "whoever reaches the meeting point ", environment.master_addr, ":", environment.master_port,
-      " could join this job; start all ranks with the same "
-      "LOCKSTEP_SECRET in their environment (made once, by: openssl rand -hex 32)");
+  const std::string reason =
+      str("whoever reaches the meeting point ",
+          host_and_port(environment.master_addr, environment.master_port),
+          " could join this job; start all ranks with the same "
+          "LOCKSTEP_SECRET in their environment (made once, by: openssl rand -hex 32)");
   if (!environment.agent_store) throw ConfigError(reason);
   if (environment.rank == 0) log_warning(reason);
 }
@@ -263,8 +264,9 @@ TextExchange rendezvous(const WorkerEnvironment& environment, std::chrono::milli
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw CommError(str("rank ", environment.rank, " lost the store at ", environment.master_addr,
-                        ":", environment.master_port, " (did rank 0 end?): ", first_line(error)));
+    throw CommError(str("rank ", environment.rank, " lost the store at ",
+                        host_and_port(environment.master_addr, environment.master_port),
+                        " (did rank 0 end?): ", first_line(error)));
   }
 }
 

@@ -125,6 +125,11 @@ std::string plain_host(const std::string& host) {
   return four;
 }
 
+std::string host_and_port(const std::string& host, std::uint16_t port) {
+  const bool has_colon = host.find(':') != std::string::npos;
+  return has_colon ? str("[", host, "]:", port) : str(host, ":", port);
+}
+
 void retry_look_up(std::chrono::milliseconds timeout, const std::function<void()>& look_up) {
   const auto most = std::min<Milliseconds>(timeout, kMostTimeForNames);
   const double seconds = static_cast<double>(most.count()) / 1e3;
@@ -245,7 +250,7 @@ int listen_on(const std::string& host, std::uint16_t port) {
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(listener.get(), address.get(), address.length) != 0 ||
       listen(listener.get(), 1024) != 0) {
-    throw CommError(str("cannot listen on ", host, ":", port, ": ", errno_text(errno),
+    throw CommError(str("cannot listen on ", host_and_port(host, port), ": ", errno_text(errno),
                         errno == EADDRINUSE ? "; choose another port (MASTER_PORT)" : ""));
   }
   return listener.release();
@@ -325,7 +330,7 @@ int connect_to_listener(const std::string& host, std::uint16_t port,
     std::this_thread::sleep_for(
         std::min<std::chrono::nanoseconds>(Milliseconds(20), deadline.remaining()));
   } while (!deadline.expired());
-  throw TimeoutError(str("nobody listens at ", host, ":", port, " after ",
+  throw TimeoutError(str("nobody listens at ", host_and_port(host, port), " after ",
                          static_cast<double>(timeout.count()) / 1e3, " s: ", reason,
                          "; rank 0 must be started there (MASTER_ADDR, MASTER_PORT)"));
 }

@@ -16,6 +16,9 @@ namespace lockstep::comm {
 /// as they are.
 std::string plain_host(const std::string& host);
 
+/// `host` and `port` as messages show them: "node1:29500", and "[::1]:29500" for an IPv6 address.
+std::string host_and_port(const std::string& host, std::uint16_t port);
+
 /// A name cannot be resolved, but the resolver asks to try again (EAI_AGAIN): no name server
 /// answers now. All functions here that resolve names throw it.
 class NameNotKnownYet : public CommError {
