@@ -77,7 +77,7 @@ EXHAUSTIVE_TEST = LOCKSTEP_EXHAUSTIVE=1 build/$(PRESET)/tests_$(1) --suite=$(2) 
 test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and schedule with one process on four nets; export 4.4 GB
 	xargs -d '\n' cmake --preset debug -B build/single-files -DLOCKSTEP_UNITY_FILES=1 <.deps/cmake-args
 	cmake --build build/single-files -j $(JOBS) --target lockstep_cli
-	cmake --build build/$(PRESET) -j $(JOBS) --target tests_train tests_train_resnets export_models ddp_steps
+	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli tests_train tests_train_resnets export_models ddp_steps
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
 	$(PYTHON) tests/oracle/compare.py build/$(PRESET)/ddp_steps --model resnet18 --engines shm,c10d --steps 20

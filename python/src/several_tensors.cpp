@@ -111,9 +111,9 @@ lockstep::WorkPtr all_gather(lockstep::ProcessGroup& group, const std::vector<Te
   for (const Tensors& list : outputs) {
     check_alike("all_gather", list);
     if (list[0].scalar_type() != inputs[0].scalar_type()) {
-      C10_THROW_ERROR(ValueError,
-                      lockstep::str("all_gather: got outputs of type ", list[0].toString(),
-                                    " for inputs of type ", inputs[0].toString()));
+      C10_THROW_ERROR(ValueError, lockstep::str("all_gather: got outputs of type ",
+                                                list[0].toString(), " for inputs of type ",
+                                                inputs[0].toString(), ", expected one type"));
     }
     if (list.size() == count && list[0].sizes() == inputs[0].sizes()) continue;
     C10_THROW_ERROR(ValueError,

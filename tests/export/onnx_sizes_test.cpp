@@ -20,6 +20,7 @@
 
 #include <lockstep/core/strings.h>
 #include <lockstep/export/onnx_export.h>
+#include <tests/export/exported_code.h>
 #include <tests/export/onnx_reader.h>
 
 namespace lockstep {
@@ -28,39 +29,10 @@ namespace {
 namespace nn = torch::nn;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing_support::TemporaryDirectory;
+using testing_support::Code;
 using torch::Tensor;
 
-using Code = std::function<Tensor(const Tensor& features)>;
-
-class OnnxSizes : public ::testing::Test {
- protected:
-  // The refusal of a net whose layer is followed by `code`.
-  std::string refusal(const Code& code, std::int64_t example_batch,
-                      const OnnxExportOptions& options = {}) {
-    torch::manual_seed(1);
-    nn::Sequential net(nn::Linear(3, 3));
-    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
-      return std::vector<Tensor>{code(net->forward(x[0]))};
-    };
-    return refusal_of(*net, forward, {torch::rand({example_batch, 3}) + 0.1}, options);
-  }
-
-  std::string refusal_of(nn::Module& net, const OnnxForward& forward,
-                         const std::vector<Tensor>& inputs, const OnnxExportOptions& options = {}) {
-    const std::filesystem::path path = folder / "net.onnx";
-    std::filesystem::remove(path);
-    try {
-      export_onnx(net, forward, inputs, path, options);
-    } catch (const ConfigError& error) {
-      EXPECT_FALSE(std::filesystem::exists(path));
-      return error.what();
-    }
-    return "nothing was refused";
-  }
-
-  TemporaryDirectory folder;
-};
+class OnnxSizes : public testing_support::ExportedCode {};
 
 TEST_F(OnnxSizes, ABranchOnASize) {
   const auto branch = [](const std::function<bool(const Tensor&)>& condition) -> Code {
@@ -265,67 +237,6 @@ TEST_F(OnnxSizes, AnAccessToMemory) {
   for (const Code& each : {storage, alias}) {
     EXPECT_THAT(refusal(each, 2), HasSubstr("accesses the memory of a tensor"));
     EXPECT_EQ(refusal(each, 2, {.allow_reads = true}), "nothing was refused");
-  }
-}
-
-// The operation has the same name with and without the argument, and as another overload.
-TEST_F(OnnxSizes, ArgumentsThatLargeBatchesChange) {
-  struct Case {
-    Code code;
-    const char* message;
-  };
-  using Limit = std::optional<torch::Scalar>;
-  const std::vector<Case> cases = {
-      {[](const Tensor& x) {
-         const Tensor bias = x.mean(0);
-         return at::linear(x, torch::ones({3, 3}), x.size(0) > 99 ? Tensor() : bias);
-       },
-       "forward() gives aten::linear another argument 2 after 0 (parameter 0.weight), none where "
-       "the trace has another tensor"},
-      {[](const Tensor& x) {
-         const Tensor bias = x.mean(0);
-         return at::linear(x, torch::ones({3, 3}), x.size(0) > 99 ? bias : Tensor());
-       },
-       "gives aten::linear another argument 2 after 0 (parameter 0.weight), a tensor [3] where the "
-       "trace has none"},
-      {[](const Tensor& x) { return x.clamp(x.size(0) > 99 ? Limit() : Limit(0), Limit(1)); },
-       "gives aten::clamp another argument 1 after 0 (parameter 0.weight), none where the trace "
-       "has 0"},
-      {[](const Tensor& x) { return x.clamp(Limit(0), x.size(0) > 99 ? Limit(1) : Limit()); },
-       "gives aten::clamp another argument 2 after 0 (parameter 0.weight), 1 where the trace has "
-       "none"},
-      {[](const Tensor& x) { return x.sum(x.size(0) > 99 ? 1 : 0); },
-       "gives aten::sum another argument 1 after 0 (parameter 0.weight), [1] where the trace has "
-       "[0]"},
-      {[](const Tensor& x) {
-         const std::vector<std::int64_t> rows = {0};
-         using Dimensions = at::OptionalIntArrayRef;
-         return x.sum(x.size(0) > 99 ? Dimensions() : Dimensions(rows), false);
-       },
-       "gives aten::sum another argument 1 after 0 (parameter 0.weight), none where the trace has "
-       "[0]"},
-      {[](const Tensor& x) { return x.size(0) > 99 ? x.sum() : x.sum(0); },
-       "calls another form of aten::sum after 0 (parameter 0.weight)"},
-      {[](const Tensor& x) {
-         const Tensor y = x.relu();
-         return x.size(0) > 99 ? at::cat({x, y}, 1) : at::cat({y, x}, 1);
-       },
-       "gives aten::cat another argument 0 after 0 (parameter 0.weight), a list of tensors where "
-       "the trace has [another tensor, another tensor]"},
-      {[](const Tensor& x) {
-         const Tensor y = x.relu();
-         return x.size(0) > 99 ? at::cat({y, y, y}, 1) : at::cat({y, y}, 1);
-       },
-       "gives aten::cat another argument 0 after 0 (parameter 0.weight), a list of tensors where "},
-      {[](const Tensor& x) {
-         const Tensor y = x.relu();
-         return at::add(x, x.size(0) > 99 ? x : y);
-       },
-       "gives aten::add another argument 1 after 0 (parameter 0.weight), a tensor [100, 3] where "
-       "the trace has another tensor"}};
-  for (const Case& each : cases) {
-    EXPECT_THAT(refusal(each.code, 2),
-                AllOf(HasSubstr("with a batch of 100, "), HasSubstr(each.message)));
   }
 }
 

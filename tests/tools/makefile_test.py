@@ -78,7 +78,7 @@ class MakefileTest(unittest.TestCase):
     def test_exhaustive_tests_have_their_variable_and_no_limit_of_ctest(self):
         status, calls = self.make("test-exhaustive")
         self.assertEqual(status, 0)
-        self.assertIn("--target tests_train tests_train_resnets export_models ddp_steps\n", calls)
+        self.assertIn("--target lockstep_cli tests_train tests_train_resnets export_models ddp_steps\n", calls)
         self.assertIn("-B build/single-files -DLOCKSTEP_UNITY_FILES=1", calls)
         for program, suite in ("train", "StrategyEquality"), ("train_resnets", "StrategyEqualityResNet"):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)

@@ -103,7 +103,7 @@ void check_combination(const BenchCommArguments& arguments,
   const bool reduces =
       std::find(collectives.begin(), collectives.end(), CallKind::kAllReduce) != collectives.end();
   refuse(arguments.algorithm != "auto" && !reduces,
-         "--algorithm is that of all_reduce, which --collective leaves out");
+         "--algorithm is that of all_reduce; add all_reduce to --collective or remove --algorithm");
   refuse(arguments.repetitions && arguments.seconds,
          "--repetitions and --seconds both say how many calls are made; give one");
 }

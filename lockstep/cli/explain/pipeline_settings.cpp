@@ -57,8 +57,8 @@ void resolve_table(const ExplainPipelineArguments& arguments, ExplainPipelineSet
   if (arguments.table) {
     refuse_if(
         arguments.schedule || arguments.stages || arguments.workers || arguments.micro_batches,
-        "--table says what --schedule, --stages, --workers and --micro-batches would; leave "
-        "them out");
+        "--schedule, --stages, --workers and --micro-batches cannot be combined with --table, "
+        "which contains their values");
     settings.table = table_of_file(*arguments.table);
     return;
   }

@@ -146,9 +146,9 @@ void require_image_files(const TrainArguments& arguments, const recipes::Recipe&
                                     ", which reads no folder of images; remove ", option));
   }
   if (!arguments.data) {
-    throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
-                                    " without --data DIR, a folder of images; give both or leave "
-                                    "it out"));
+    throw ConfigError(
+        lockstep::str("train: ", option, " changes nothing for ", recipe.name,
+                      " without --data DIR, a folder of images; add --data or remove ", option));
   }
 }
 

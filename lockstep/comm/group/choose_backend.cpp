@@ -43,6 +43,15 @@ std::function<void()> check_of(const Membership& membership) {
   };
 }
 
+// The reason of the rank that failed first, or else that of `error`.
+std::string first_reason(const TextExchange& exchange, const CommError& error) {
+  try {
+    return exchange.refusal().value_or(error.what());
+  } catch (const std::exception&) {
+    return error.what();  // the store has ended
+  }
+}
+
 // Tensors on a GPU reach these transports through host memory. A rank that fails tells the others,
 // which would wait for it until their deadline.
 std::shared_ptr<Backend> connect_gloo(Membership& membership, const std::string& prefix, int rank,
@@ -59,7 +68,7 @@ std::shared_ptr<Backend> connect_gloo(Membership& membership, const std::string&
   } catch (const TimeoutError&) {
     throw;  // the others have the same deadline
   } catch (const CommError& error) {
-    membership.exchange->refuse(kEndOfRendezvous, error.what());
+    membership.exchange->refuse(kEndOfRendezvous, first_reason(*membership.exchange, error));
   }
 }
 

@@ -128,8 +128,13 @@ void TextExchange::refuse(const std::string& topic, const std::string& reason) {
   leave_with(reason);
 }
 
+std::optional<std::string> TextExchange::refusal() const {
+  if (!store_->check({kRefusedKey})) return std::nullopt;
+  return store_->get_to_str(kRefusedKey);
+}
+
 void TextExchange::throw_if_refused() const {
-  if (store_->check({kRefusedKey})) throw CommError(store_->get_to_str(kRefusedKey));
+  if (const auto reason = refusal()) throw CommError(*reason);
 }
 
 // The store ends with rank 0, so rank 0 waits until the others have read the reason.

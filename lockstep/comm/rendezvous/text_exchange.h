@@ -44,6 +44,8 @@ class TextExchange {
   /// Ends the meeting for all ranks, immediately for ranks that wait in `topic`: they throw
   /// CommError with `reason`, and so does this call.
   [[noreturn]] void refuse(const std::string& topic, const std::string& reason);
+  /// The reason if a rank has refused. Throws what the store throws if it does not answer.
+  std::optional<std::string> refusal() const;
   /// Throws CommError if a rank has refused. For waits outside of exchange().
   void throw_if_refused() const;
 

@@ -46,13 +46,20 @@ std::string extreme_value(RecordedOperation& op, Extreme extreme, const std::str
   return op.add("Sub", {value, op.reduce("ReduceSum", only_nan, axes, keep)});
 }
 
-// The last of the running sums along each axis.
+// The last of the running sums along each axis. If there may be no elements, a zero comes before
+// them.
 std::string whole_sum(RecordedOperation& op, const std::string& x,
                       const std::vector<std::int64_t>& axes, bool keep) {
   constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
   std::string sum = x;
   for (const std::int64_t axis : axes) {
     const std::string at = op.graph().scalar(static_cast<double>(axis), at::kLong);
+    const Extents& sizes = op.sizes(0);
+    if (sizes.at(static_cast<std::size_t>(axis)).may_be_zero()) {
+      std::vector<std::int64_t> pads(2 * sizes.size(), 0);
+      pads[static_cast<std::size_t>(axis)] = 1;
+      sum = op.add("Pad", {sum, op.graph().integers(pads), op.graph().scalar(0, op.result_type())});
+    }
     sum = op.slice(op.add("CumSum", {sum, at}), axis, -1, kEnd);
   }
   return keep || axes.empty() ? sum : op.squeeze(sum, axes);

@@ -60,8 +60,16 @@ bool is_empty(const RecordedOperation& op) {
 // The mean of no elements is NaN, but 0 in onnxruntime. `zero` is a number of the type of `x`.
 std::string mean_of(RecordedOperation& op, const std::string& x, const std::string& zero,
                     const std::vector<std::int64_t>& axes, bool keep) {
-  if (!is_empty(op)) return reduced(op, "ReduceMean", x, axes, keep);
-  return op.add("Div", {reduced(op, "ReduceSum", x, axes, keep), zero});
+  const std::string mean = reduced(op, "ReduceMean", x, axes, keep);
+  Extents counts;
+  for (const std::int64_t axis : axes) {
+    const Extent& count = op.sizes(0).at(static_cast<std::size_t>(axis));
+    if (count.may_be_zero()) counts.push_back(count);
+  }
+  if (counts.empty()) return mean;
+  const std::string least = op.reduce("ReduceMin", op.graph().sizes(counts), {0}, /*keep=*/false);
+  const std::string is_of_nothing = op.add("Equal", {least, op.graph().scalar(0, at::kLong)});
+  return op.add("Where", {is_of_nothing, op.add("Div", {zero, zero}), mean});
 }
 
 // Whether float64 may not hold the sum or product of whole numbers.

@@ -47,14 +47,6 @@ bool same_operation(const Node& a, const Numbering& of_a, const Node& b, const N
   return true;
 }
 
-bool same_constant(const c10::IValue& a, const c10::IValue& b) {
-  if (a.isTensor() && b.isTensor()) return same_tensor(a.toTensor(), b.toTensor());
-  if (a.isDouble() && b.isDouble()) {
-    return a.toDouble() == b.toDouble() || (std::isnan(a.toDouble()) && std::isnan(b.toDouble()));
-  }
-  return a.tagKind() == b.tagKind() && lockstep::str(a) == lockstep::str(b);
-}
-
 std::string constant_text(const c10::IValue& value) {
   if (!value.isTensor()) return lockstep::str(value);
   return str("a tensor [", join(value.toTensor().sizes()), "]");
@@ -149,6 +141,31 @@ std::optional<std::vector<std::int64_t>> sizes_in(const c10::TensorTypePtr& type
   return std::vector<std::int64_t>(sizes->begin(), sizes->end());
 }
 
+void compare_argument(Argument& first, std::int64_t batch, const std::vector<BatchProbe>& probes,
+                      const std::vector<const Argument*>& others) {
+  const bool is_alike = std::all_of(others.begin(), others.end(), [&](const Argument* other) {
+    return other->is_list == first.is_list && other->origin == first.origin &&
+           other->members.size() == first.members.size() && !other->varies;
+  });
+  if (!is_alike) {
+    first.varies = true;
+    return;
+  }
+  for (std::size_t m = 0; m < first.members.size(); ++m) {
+    std::vector<const Argument*> members;
+    for (const Argument* other : others) members.push_back(&other->members[m]);
+    compare_argument(first.members[m], batch, probes, members);
+  }
+  std::vector<c10::IValue> constants;
+  for (const Argument* other : others) constants.push_back(other->constant);
+  const bool is_constant = std::all_of(
+      constants.begin(), constants.end(),
+      [&](const c10::IValue& constant) { return same_constant(first.constant, constant); });
+  if (is_constant) return;
+  first.extent = line_of(first.constant, batch, probes, constants);
+  first.varies = !first.extent;
+}
+
 // The sizes of result `k` of call `i`.
 std::optional<Extents> sizes_of_result(const Recording& first, std::size_t i, std::size_t k,
                                        std::int64_t batch, const std::vector<BatchProbe>& probes) {
@@ -185,6 +202,40 @@ std::vector<std::vector<std::optional<Extents>>> sizes_of_calls(
     }
   }
   return sizes;
+}
+
+void compare_arguments_of_calls(Recording& first, std::int64_t batch,
+                                const std::vector<BatchProbe>& probes) {
+  if (probes.empty()) return;
+  for (std::size_t i = 0; i < first.calls.size(); ++i) {
+    Call& call = first.calls[i];
+    for (std::size_t a = 0; a < call.arguments.size(); ++a) {
+      std::vector<const Argument*> others;
+      for (const BatchProbe& probe : probes) {
+        const std::vector<Call>& calls = probe.recording->calls;
+        if (calls.size() != first.calls.size() || calls[i].name != call.name ||
+            calls[i].arguments.size() != call.arguments.size()) {
+          break;
+        }
+        others.push_back(&calls[i].arguments[a]);
+      }
+      if (others.size() == probes.size()) {
+        compare_argument(call.arguments[a], batch, probes, others);
+      } else {
+        call.arguments[a].varies = true;
+      }
+    }
+  }
+}
+
+bool same_constant(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isTensor() && b.isTensor()) return same_tensor(a.toTensor(), b.toTensor());
+  if (a.isDouble() && b.isDouble()) {
+    return a.toDouble() == b.toDouble() || (std::isnan(a.toDouble()) && std::isnan(b.toDouble()));
+  }
+  if (a.isInt() && b.isInt()) return a.toInt() == b.toInt();
+  if (a.isBool() && b.isBool()) return a.toBool() == b.toBool();
+  return a.tagKind() == b.tagKind() && lockstep::str(a) == lockstep::str(b);
 }
 
 bool same_tensor(const at::Tensor& a, const at::Tensor& b) {

@@ -51,6 +51,14 @@ std::unordered_map<const torch::jit::Value*, Extents> traced_sizes(
 std::vector<std::vector<std::optional<Extents>>> sizes_of_calls(
     const Recording& first, std::int64_t batch, const std::vector<BatchProbe>& probes);
 
+/// Finds out how the numbers in the calls of `first` follow the batch (Argument::extent), and which
+/// arguments vary in another way.
+void compare_arguments_of_calls(Recording& first, std::int64_t batch,
+                                const std::vector<BatchProbe>& probes);
+
+/// Whether two constants have the same type and value. NaN equals NaN.
+bool same_constant(const c10::IValue& a, const c10::IValue& b);
+
 /// Whether two tensors have the same type, sizes and values. NaN equals NaN.
 bool same_tensor(const at::Tensor& a, const at::Tensor& b);
 

@@ -13,6 +13,8 @@ struct Extent {
   std::int64_t offset = 0;
 
   bool is_static() const { return per_batch == 0; }
+  /// Whether the value is 0 for some batch of at least one sample.
+  bool may_be_zero() const { return per_batch < 0 || per_batch + offset <= 0; }
   bool is_batch() const { return per_batch == 1 && offset == 0; }
   friend bool operator==(const Extent&, const Extent&) = default;
 };

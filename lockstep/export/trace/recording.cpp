@@ -1,9 +1,11 @@
 #include <lockstep/export/trace/recording.h>
 
+#include <unordered_map>
 #include <unordered_set>
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <lockstep/core/error.h>
@@ -55,7 +57,7 @@ void refuse_unknown_forms(const torch::jit::Graph& graph, std::size_t inputs,
 }
 
 // The tensors that an operation returns; the members of a list are in the node that unpacks it.
-std::vector<c10::TensorTypePtr> result_types(const torch::jit::Node& node) {
+at::ArrayRef<const torch::jit::Value*> results_of(const torch::jit::Node& node) {
   const torch::jit::Node* source = &node;
   const bool is_list =
       node.outputs().size() == 1 && node.output()->type()->kind() == c10::TypeKind::ListType;
@@ -64,23 +66,55 @@ std::vector<c10::TensorTypePtr> result_types(const torch::jit::Node& node) {
       if (use.user->kind() == c10::prim::ListUnpack) source = use.user;
     }
   }
-  std::vector<c10::TensorTypePtr> types;
-  for (const torch::jit::Value* output : source->outputs()) {
-    types.push_back(output->type()->cast<c10::TensorType>());
-  }
-  return types;
+  return source->outputs();
 }
 
-// The tracer removes operations on which no output depends when it is done.
-std::vector<Call> calls_in(const torch::jit::Graph& graph) {
-  std::vector<Call> calls;
-  for (const torch::jit::Node* node : graph.nodes()) {
-    if (node->kind().is_prim()) continue;
-    calls.push_back(
-        {.name = node->kind().toQualString(), .node = node, .results = result_types(*node)});
+// Reads the calls out of the graph of a run that has just ended. When the tracer then finishes the
+// graph, it removes and replaces operations.
+class CallReader {
+ public:
+  explicit CallReader(const torch::jit::Graph& graph) {
+    for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
+      origins_[graph.inputs()[i]] = {.number = i};
+    }
+    for (const torch::jit::Node* node : graph.nodes()) {
+      if (!node->kind().is_prim()) add(*node);
+    }
   }
-  return calls;
-}
+
+  Argument argument(const torch::jit::Value* value) const {
+    if (const auto found = origins_.find(value); found != origins_.end()) {
+      return {.origin = found->second};
+    }
+    if (value->node()->kind() == c10::prim::ListConstruct) {
+      Argument list = {.is_list = true};
+      for (const torch::jit::Value* each : value->node()->inputs()) {
+        list.members.push_back(argument(each));
+      }
+      return list;
+    }
+    const auto constant = torch::jit::toIValue(value);
+    return {.constant = constant.value_or(c10::IValue()), .varies = !constant};
+  }
+
+  std::vector<Call> take() { return std::move(calls_); }
+
+ private:
+  void add(const torch::jit::Node& node) {
+    Call call = {.name = node.kind().toQualString(),
+                 .node = &node,
+                 .has_schema = node.maybeSchema() != nullptr};
+    for (const torch::jit::Value* input : node.inputs()) call.arguments.push_back(argument(input));
+    for (const torch::jit::Value* result : results_of(node)) {
+      origins_[result] = {.call = calls_.size(), .number = call.results.size()};
+      call.results.push_back(result->type()->cast<c10::TensorType>());
+    }
+    calls_.push_back(std::move(call));
+  }
+
+  std::vector<Call> calls_;
+  std::unordered_map<const torch::jit::Value*, Origin> origins_;
+};
 
 void forget_removed_nodes(std::vector<Call>& calls, const torch::jit::Graph& graph) {
   const std::unordered_set<const torch::jit::Node*> kept(graph.nodes().begin(),
@@ -106,7 +140,15 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     for (const auto& value : stack) given.push_back(value.toTensor());
     recording.outputs = forward(given);
     observer.finish();
-    recording.calls = calls_in(*unfinished);
+    CallReader reader(*unfinished);
+    for (const at::Tensor& output : recording.outputs) {
+      // The tracer refuses an output that it does not know when this function returns.
+      const bool is_known = torch::jit::tracer::getTracingState()->hasValue(output);
+      recording.output_origins.push_back(
+          is_known ? reader.argument(torch::jit::tracer::getValueTrace(output))
+                   : Argument{.varies = true});
+    }
+    recording.calls = reader.take();
     return Stack(recording.outputs.begin(), recording.outputs.end());
   };
   try {

@@ -1,7 +1,6 @@
 #include <lockstep/export/trace/rehearsal.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <limits>
 #include <numeric>
@@ -12,7 +11,6 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/frontend/tracer.h>
-#include <torch/csrc/jit/ir/constants.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
@@ -21,7 +19,6 @@
 namespace lockstep::onnx {
 namespace {
 
-using torch::jit::Node;
 using torch::jit::Stack;
 using torch::jit::Value;
 
@@ -123,25 +120,25 @@ bool returns_tensors(const c10::FunctionSchema& schema) {
   });
 }
 
-// Operations may return an argument itself if there is nothing to do. The tracer then uses the name
-// of the result for the argument, too.
-const Value* origin_of(const Value* value) {
-  static const std::set<std::string> kMayReturnTheirArgument = {
-      "aten::contiguous", "aten::to",      "aten::type_as",         "aten::flatten",
-      "aten::ravel",      "aten::movedim", "aten::moveaxis",        "aten::positive",
-      "aten::dropout",    "aten::alias",   "aten::feature_dropout", "aten::alpha_dropout",
-      "aten::real",       "aten::conj",    "aten::resolve_conj",    "aten::feature_alpha_dropout"};
-  while (kMayReturnTheirArgument.contains(value->node()->kind().toQualString())) {
-    value = value->node()->input(0);
-  }
-  return value;
+// Whether an operation may return its first argument itself because there is nothing to do.
+bool may_return_its_argument(const Call& call) {
+  static const std::set<std::string> kNames = {
+      "aten::contiguous", "aten::to",      "aten::type_as",  "aten::flatten",
+      "aten::ravel",      "aten::movedim", "aten::moveaxis", "aten::positive",
+      "aten::alias",      "aten::real",    "aten::conj",     "aten::resolve_conj"};
+  static const std::set<std::string> kDropouts = {"aten::dropout", "aten::feature_dropout",
+                                                  "aten::alpha_dropout",
+                                                  "aten::feature_alpha_dropout"};
+  if (!kDropouts.contains(call.name)) return kNames.contains(call.name);
+  const c10::IValue& is_training = call.arguments.at(2).constant;
+  return is_training.isBool() && !is_training.toBool();
 }
 
-double number_in(const c10::IValue& value) {
-  return value.isBool() ? static_cast<double>(value.toBool()) : value.toScalar().toDouble();
+// Whether all tensors of one type are alike in the other: sizes, strides, type and device.
+bool are_alike(const c10::TensorTypePtr& a, const c10::TensorTypePtr& b) {
+  return a != nullptr && b != nullptr && a->sizes() == b->sizes() && a->strides() == b->strides() &&
+         a->scalarType() == b->scalarType() && a->device() == b->device();
 }
-
-bool is_number(const c10::IValue& value) { return value.isScalar() || value.isBool(); }
 
 // Whether an optional argument is not given.
 bool is_absent(const c10::IValue& value) {
@@ -157,9 +154,11 @@ class Rehearsal {
     const auto values = trace_.recording.graph->inputs();
     const std::size_t inputs = values.size() - parameters.size();
     Tensors given;
-    for (std::size_t i = 0; i < inputs; ++i) given.push_back(made(stand_in(values[i]), values[i]));
+    for (std::size_t i = 0; i < inputs; ++i) {
+      given.push_back(made(stand_in(values[i]), {.number = i}));
+    }
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      known_[parameters[i].second.unsafeGetTensorImpl()] = {.value = values[inputs + i]};
+      known_[parameters[i].second.unsafeGetTensorImpl()] = {.origin = {.number = inputs + i}};
     }
     has_attention_ = std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) {
       return parameter.first.ends_with("in_proj_weight") ||
@@ -197,7 +196,7 @@ class Rehearsal {
 
  private:
   struct Known {
-    const Value* value = nullptr;
+    Origin origin{};
     bool is_stand_in = false;
   };
 
@@ -254,10 +253,10 @@ class Rehearsal {
     return std::any_of(results.begin(), results.end(), follows);
   }
 
-  at::Tensor made(const at::Tensor& tensor, const Value* value, bool is_stand_in = true) {
+  at::Tensor made(const at::Tensor& tensor, const Origin& origin, bool is_stand_in = true) {
     if (!tensor.defined()) return tensor;
     held_.emplace_back(tensor.getIntrusivePtr());
-    known_[tensor.unsafeGetTensorImpl()] = {.value = value, .is_stand_in = is_stand_in};
+    known_[tensor.unsafeGetTensorImpl()] = {.origin = origin, .is_stand_in = is_stand_in};
     return tensor;
   }
 
@@ -281,28 +280,27 @@ class Rehearsal {
   }
 
   void perform(const c10::OperatorHandle& op, std::size_t i, Stack& stack) {
-    const Node* const node = calls()[i].node;
     const std::size_t count = op.schema().arguments().size();
-    if (node != nullptr) require_same_arguments(*node, torch::jit::last(stack, count));
-    const auto values = values_of(node, calls()[i].results.size());
+    require_same_arguments(calls()[i], torch::jit::last(stack, count));
     if (!any_stand_in(op, stack) && !follows_batch(i)) {
       compute(op, stack);
-      keep_results(stack, values);
+      keep_results(stack, i);
       return;
     }
     const Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
     torch::jit::drop(stack, count);
     const auto& returns = op.schema().returns();
+    const std::size_t results = calls()[i].results.size();
     if (returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType) {
       c10::List<at::Tensor> list;
-      for (std::size_t k = 0; k < values.size(); ++k) {
-        list.push_back(made(stand_in(i, k), values[k]));
+      for (std::size_t k = 0; k < results; ++k) {
+        list.push_back(made(stand_in(i, k), {.call = i, .number = k}));
       }
       stack.emplace_back(std::move(list));
       return;
     }
-    for (std::size_t k = 0; k < values.size(); ++k) {
-      stack.emplace_back(made(result(op.schema(), i, k, arguments), values[k]));
+    for (std::size_t k = 0; k < results; ++k) {
+      stack.emplace_back(made(result(op.schema(), i, k, arguments), {.call = i, .number = k}));
     }
   }
 
@@ -312,34 +310,21 @@ class Rehearsal {
     op.callBoxed(stack);
   }
 
-  // The values of an operation's results, null for one on which no output depends.
-  static std::vector<const Value*> values_of(const Node* node, std::size_t count) {
-    std::vector<const Value*> values(count, nullptr);
-    if (node == nullptr) return values;
-    const Node* source = node;
-    if (node->outputs().size() == 1 && node->output()->type()->kind() == c10::TypeKind::ListType) {
-      for (const torch::jit::Use& use : node->output()->uses()) {
-        if (use.user->kind() == c10::prim::ListUnpack) source = use.user;
-      }
-    }
-    for (std::size_t k = 0; k < count && k < source->outputs().size(); ++k) {
-      values[k] = source->output(k);
-    }
-    return values;
-  }
-
-  void keep_results(const Stack& stack, const std::vector<const Value*>& values) {
-    if (values.empty()) return;
+  // Remembers what call `i` has just computed.
+  void keep_results(const Stack& stack, std::size_t i) {
+    const std::size_t count = calls()[i].results.size();
+    if (count == 0) return;
     if (stack.back().isTensorList()) {
       const auto members = stack.back().toTensorVector();
-      for (std::size_t k = 0; k < members.size() && k < values.size(); ++k) {
-        made(members[k], values[k], /*is_stand_in=*/false);
+      for (std::size_t k = 0; k < std::min(members.size(), count); ++k) {
+        made(members[k], {.call = i, .number = k}, /*is_stand_in=*/false);
       }
       return;
     }
-    const auto results = torch::jit::last(stack, std::min(values.size(), stack.size()));
+    const auto results = torch::jit::last(stack, std::min(count, stack.size()));
     for (std::size_t k = 0; k < results.size(); ++k) {
-      if (results[k].isTensor()) made(results[k].toTensor(), values[k], /*is_stand_in=*/false);
+      if (!results[k].isTensor()) continue;
+      made(results[k].toTensor(), {.call = i, .number = k}, /*is_stand_in=*/false);
     }
   }
 
@@ -361,17 +346,16 @@ class Rehearsal {
     return wanted;
   }
 
-  void require_same_arguments(const Node& node, c10::ArrayRef<c10::IValue> arguments) const {
-    if (arguments.size() != node.inputs().size()) {
-      if (node.maybeSchema() == nullptr) return;  // a form of its own in the trace
-      throw Divergence(str("calls another form of ", node.kind().toQualString(), ' ',
-                           trace_.locations.at(&node).text()));
+  void require_same_arguments(const Call& call, c10::ArrayRef<c10::IValue> arguments) const {
+    if (arguments.size() != call.arguments.size()) {
+      if (!call.has_schema) return;  // a form of its own in the trace
+      throw Divergence(str("calls another form of ", call.name, ' ', place()));
     }
     for (std::size_t i = 0; i < arguments.size(); ++i) {
-      if (!is_same(arguments[i], node.input(i))) {
-        throw Divergence(str("gives ", node.kind().toQualString(), " another argument ", i, ' ',
-                             trace_.locations.at(&node).text(), ", ", in_words(arguments[i]),
-                             " where the trace has ", in_words(node.input(i))));
+      if (!is_same(arguments[i], call.arguments[i])) {
+        throw Divergence(str("gives ", call.name, " another argument ", i, ' ', place(), ", ",
+                             in_words(arguments[i]), " where the trace has ",
+                             in_words(call.arguments[i])));
       }
     }
   }
@@ -383,76 +367,69 @@ class Rehearsal {
     return lockstep::str(value);
   }
 
-  std::string in_words(const Value* value) const {
-    const auto following = trace_.following.find(value);
-    if (following != trace_.following.end()) return lockstep::str(size_at(following->second));
-    if (value->node()->kind() == c10::prim::ListConstruct) {
-      std::vector<std::string> members;
-      for (const Value* each : value->node()->inputs()) members.push_back(in_words(each));
-      return "[" + join(members) + "]";
-    }
-    const auto constant = torch::jit::toIValue(value);
-    return constant ? in_words(*constant) : "another tensor";
+  std::string in_words(const Argument& argument) const {
+    if (argument.origin) return "another tensor";
+    if (argument.extent) return lockstep::str(size_at(*argument.extent));
+    if (!argument.is_list) return in_words(argument.constant);
+    std::vector<std::string> members;
+    for (const Argument& each : argument.members) members.push_back(in_words(each));
+    return "[" + join(members) + "]";
   }
 
-  // Only tensors and numbers, and whether they are given, are compared: no branch on a size changes
-  // the other arguments without changing the operation.
-  bool is_same(const c10::IValue& given, const Value* expected) const {
-    if (expected->node()->kind() == c10::prim::ListConstruct) {
-      const auto members = expected->node()->inputs();
-      if (!given.isList()) return !given.isNone() && members.size() == 1;
+  bool is_same(const c10::IValue& given, const Argument& expected) const {
+    if (expected.varies) return true;
+    if (expected.is_list) {
+      if (!given.isList()) return false;
       const auto list = given.toListRef();
-      if (list.size() != members.size()) return false;
-      for (std::size_t i = 0; i < list.size(); ++i) {
-        if (!is_same(list[i], members[i])) return false;
-      }
-      return true;
+      return std::equal(list.begin(), list.end(), expected.members.begin(), expected.members.end(),
+                        [this](const c10::IValue& a, const Argument& b) { return is_same(a, b); });
     }
     if (given.isTensor() && given.toTensor().defined()) {
       return is_same_tensor(given.toTensor(), expected);
     }
-    const auto following = trace_.following.find(expected);
-    if (following != trace_.following.end()) {
-      return !given.isInt() || given.toInt() == size_at(following->second);
+    if (expected.origin) return false;
+    if (expected.extent) return given.isInt() && given.toInt() == size_at(*expected.extent);
+    if (is_absent(given) || is_absent(expected.constant)) {
+      return is_absent(given) && is_absent(expected.constant);
     }
-    const auto constant = torch::jit::toIValue(expected);
-    if (!constant) return !is_absent(given);
-    if (is_absent(given)) return !constant->isTensor() && !is_number(*constant);
-    if (is_absent(*constant)) return !is_number(given);
-    if (!is_number(given) || !is_number(*constant)) return true;
-    const double a = number_in(given);
-    const double b = number_in(*constant);
-    return a == b || (std::isnan(a) && std::isnan(b));
+    return same_constant(given, expected.constant);
   }
 
-  bool is_same_tensor(const at::Tensor& given, const Value* expected) const {
+  bool is_same_tensor(const at::Tensor& given, const Argument& expected) const {
     const auto found = known_.find(given.unsafeGetTensorImpl());
-    const auto constant = torch::jit::toIValue(expected);
-    if (found != known_.end() && !constant) {
-      const Value* const value = found->second.value;
-      return value == nullptr || origin_of(value) == origin_of(expected);
+    if (expected.origin) {
+      return found != known_.end() &&
+             source_of(found->second.origin) == source_of(*expected.origin);
     }
-    if (is_stand_in(given) || !constant || !constant->isTensor()) return false;
+    if (is_stand_in(given) || !expected.constant.isTensor()) return false;
     const c10::impl::ExcludeDispatchKeyGuard plain(kUnseen);
-    return same_tensor(given, constant->toTensor());
+    return same_tensor(given, expected.constant.toTensor());
+  }
+
+  // An operation may have returned its argument itself. The tracer then uses the name of the result
+  // for the argument, too.
+  Origin source_of(Origin origin) const {
+    while (origin.call != Origin::kInput && may_return_its_argument(calls()[origin.call])) {
+      const std::optional<Origin>& argument = calls()[origin.call].arguments.at(0).origin;
+      if (!argument || !are_alike(type_of(origin), type_of(*argument))) break;
+      origin = *argument;
+    }
+    return origin;
+  }
+
+  c10::TensorTypePtr type_of(const Origin& origin) const {
+    if (origin.call != Origin::kInput) return calls()[origin.call].results[origin.number];
+    return trace_.recording.graph->inputs()[origin.number]->type()->cast<c10::TensorType>();
   }
 
   void require_same_outputs(const Tensors& outputs) const {
-    std::vector<const Value*> expected;
-    for (const Value* output : trace_.recording.graph->outputs()) {
-      if (output->node()->kind() == c10::prim::TupleConstruct) {
-        const auto members = output->node()->inputs();
-        expected.insert(expected.end(), members.begin(), members.end());
-      } else {
-        expected.push_back(output);
-      }
-    }
+    const std::vector<Argument>& expected = trace_.recording.output_origins;
     if (outputs.size() != expected.size()) {
       throw Divergence(
           str("returns ", outputs.size(), " tensors where ", expected.size(), " were recorded"));
     }
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      if (!is_same_tensor(outputs[i], expected[i])) {
+      if (!expected[i].varies && !is_same_tensor(outputs[i], expected[i])) {
         throw Divergence(str("returns another tensor as output ", i));
       }
     }

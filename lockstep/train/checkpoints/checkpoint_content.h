@@ -27,8 +27,8 @@ void require_distinct_names(const StateDict& state, const std::string& what_fail
 /// safetensors has, with names in UTF-8.
 void require_storable(const StateDict& state);
 
-/// Whether no value is NaN and, unless `may_be_infinite`, as those of a mask that is not trained,
-/// none is infinite.
+/// Whether no value is NaN and, unless `may_be_infinite`, none is infinite. A mask that is not
+/// trained may hold infinities.
 bool values_are_finite(const torch::Tensor& tensor, bool may_be_infinite);
 
 /// Contiguous tensors on the CPU, and views of their bytes for a file. A tensor that is already

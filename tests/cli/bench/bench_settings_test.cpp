@@ -191,7 +191,8 @@ TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
        "bench comm: --explain makes as many runs as it needs"},
       {[](auto& a) { a.bytes = "1MiB"; }, "bench comm: --bytes belongs to --explain; use --sizes"},
       {[](auto& a) { a.collective = "broadcast,gather", a.algorithm = "ring"; },
-       "bench comm: --algorithm is that of all_reduce, which --collective leaves out"},
+       "bench comm: --algorithm is that of all_reduce; add all_reduce to --collective or remove "
+       "--algorithm"},
       {[](auto& a) { a.repetitions = 9, a.seconds = 9; },
        "bench comm: --repetitions and --seconds both say how many calls are made"},
       {[](auto& a) { a.json = "none/rows.json"; },

@@ -89,6 +89,27 @@ void add_reduction_cases(CaseList& cases) {
   cases.add("prod", [=](const Tensor& x) { return cut(x).prod(1); }, {integers(0, 9, {3, 4})});
   cases.add("all", [=](const Tensor& x) { return cut(x).all(1); }, {truths({3, 4})});
   cases.add("any", [=](const Tensor& x) { return cut(x).any(1); }, {truths({3, 4})});
+  // For a batch of one, there is no element to reduce.
+  const auto rest = [](const Tensor& x) { return x.slice(0, 1); };
+  for (const bool keep : {false, true}) {
+    cases.add("mean", [=](const Tensor& x) { return rest(x).mean(0, keep); });
+    cases.add("mean", [=](const Tensor& x) { return rest(x).mean({2, 0}, keep); });
+    cases.add("sum", [=](const Tensor& x) { return rest(x).sum(0, keep); },
+              {integers(0, 9, {3, 4})});
+    cases.add("sum", [=](const Tensor& x) { return rest(x).sum({1, 0}, keep); },
+              {integers(0, 9, {3, 4})});
+    cases.add("sum", [=](const Tensor& x) { return rest(x).sum(0, keep); });
+    cases.add("prod", [=](const Tensor& x) { return rest(x).prod(0, keep); });
+    cases.add("logsumexp", [=](const Tensor& x) { return rest(x).logsumexp(0, keep); });
+    cases.add("norm", [=](const Tensor& x) { return rest(x).norm(2, 0, keep); });
+    cases.add("linalg_vector_norm",
+              [=](const Tensor& x) { return at::linalg_vector_norm(rest(x), 1, 0, keep); });
+    cases.add("all", [=](const Tensor& x) { return rest(x).all(0, keep); }, {truths({3, 4})});
+    cases.add("any", [=](const Tensor& x) { return rest(x).any(0, keep); }, {truths({3, 4})});
+  }
+  cases.add("mean", [=](const Tensor& x) { return rest(x).mean(); });
+  cases.add("sum", [=](const Tensor& x) { return rest(x).sum(); }, {integers(0, 9, {3, 4})});
+  cases.add("dot", [=](const Tensor& x) { return rest(x).dot(rest(x)); }, {integers(0, 9, {})});
   // Over all elements in another type, and of a sample.
   cases.add("sum", [](const Tensor& x) { return x.sum(torch::kDouble); });
   cases.add("mean", [](const Tensor& x) { return x.mean(torch::kDouble); });

@@ -59,7 +59,8 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
                                        std::chrono::milliseconds host_timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   const auto progress = meanwhile.progress;
-  // Gloo keeps the store after it is connected, but the callbacks are then reset to do nothing.
+  // Gloo may keep the store when it is connected or has failed, but the callbacks are then reset to
+  // do nothing.
   const auto connecting = std::make_shared<Meanwhile>(std::move(meanwhile));
   auto addresses = c10::make_intrusive<GroupStore>(
       c10::make_intrusive<c10d::PrefixStore>("gloo", store), [connecting] {
@@ -96,9 +97,11 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
          .host_timeout = host_timeout},
         {.tag_next = [tagged](std::uint32_t tag) { tagged->tag_next(tag); }, .progress = progress});
   } catch (const TimeoutError& error) {
+    *connecting = {};
     give_up(*addresses, *store, environment.world_size);
     throw TimeoutError(where() + error.what());
   } catch (const std::exception& error) {
+    *connecting = {};
     give_up(*addresses, *store, environment.world_size);
     throw CommError(where() + first_line(error));
   }

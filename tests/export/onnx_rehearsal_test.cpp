@@ -1,0 +1,210 @@
+// forward() must call the same operations with the same arguments for batches that were never
+// recorded. The recorded batches are alike in all of these tests.
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tests/export/exported_code.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing_support::Code;
+using torch::Tensor;
+
+class OnnxRehearsal : public testing_support::ExportedCode {};
+
+// The operation has the same name with and without the argument, and as another overload.
+TEST_F(OnnxRehearsal, ArgumentsThatLargeBatchesChange) {
+  struct Case {
+    Code code;
+    const char* message;
+  };
+  using Limit = std::optional<torch::Scalar>;
+  const std::vector<Case> cases = {
+      {[](const Tensor& x) {
+         const Tensor bias = x.mean(0);
+         return at::linear(x, torch::ones({3, 3}), x.size(0) > 99 ? Tensor() : bias);
+       },
+       "forward() gives aten::linear another argument 2 after 0 (parameter 0.weight), none where "
+       "the trace has another tensor"},
+      {[](const Tensor& x) {
+         const Tensor bias = x.mean(0);
+         return at::linear(x, torch::ones({3, 3}), x.size(0) > 99 ? bias : Tensor());
+       },
+       "gives aten::linear another argument 2 after 0 (parameter 0.weight), a tensor [3] where the "
+       "trace has none"},
+      {[](const Tensor& x) { return x.clamp(x.size(0) > 99 ? Limit() : Limit(0), Limit(1)); },
+       "gives aten::clamp another argument 1 after 0 (parameter 0.weight), none where the trace "
+       "has 0"},
+      {[](const Tensor& x) { return x.clamp(Limit(0), x.size(0) > 99 ? Limit(1) : Limit()); },
+       "gives aten::clamp another argument 2 after 0 (parameter 0.weight), 1 where the trace has "
+       "none"},
+      {[](const Tensor& x) { return x.sum(x.size(0) > 99 ? 1 : 0); },
+       "gives aten::sum another argument 1 after 0 (parameter 0.weight), [1] where the trace has "
+       "[0]"},
+      {[](const Tensor& x) {
+         const std::vector<std::int64_t> rows = {0};
+         using Dimensions = at::OptionalIntArrayRef;
+         return x.sum(x.size(0) > 99 ? Dimensions() : Dimensions(rows), false);
+       },
+       "gives aten::sum another argument 1 after 0 (parameter 0.weight), none where the trace has "
+       "[0]"},
+      {[](const Tensor& x) { return x.size(0) > 99 ? x.sum() : x.sum(0); },
+       "calls another form of aten::sum after 0 (parameter 0.weight)"},
+      {[](const Tensor& x) {
+         const Tensor y = x.relu();
+         return x.size(0) > 99 ? at::cat({x, y}, 1) : at::cat({y, x}, 1);
+       },
+       "gives aten::cat another argument 0 after 0 (parameter 0.weight), a list of tensors where "
+       "the trace has [another tensor, another tensor]"},
+      {[](const Tensor& x) {
+         const Tensor y = x.relu();
+         return x.size(0) > 99 ? at::cat({y, y, y}, 1) : at::cat({y, y}, 1);
+       },
+       "gives aten::cat another argument 0 after 0 (parameter 0.weight), a list of tensors where "},
+      {[](const Tensor& x) {
+         const Tensor y = x.relu();
+         return at::add(x, x.size(0) > 99 ? x : y);
+       },
+       "gives aten::add another argument 1 after 0 (parameter 0.weight), a tensor [100, 3] where "
+       "the trace has another tensor"}};
+  for (const Case& each : cases) {
+    EXPECT_THAT(refusal(each.code, 2),
+                AllOf(HasSubstr("with a batch of 100, "), HasSubstr(each.message)));
+  }
+}
+
+TEST_F(OnnxRehearsal, CallsThatLargeBatchesChange) {
+  struct Case {
+    const char* name;
+    Code code;
+  };
+  using Dimensions = at::OptionalIntArrayRef;
+  const auto is_large = [](const Tensor& x) { return x.size(0) > 99; };
+  const auto square = [](const Tensor& x) { return x.unsqueeze(2) * x.unsqueeze(1); };
+  const std::vector<Case> cases = {
+      // The tracer writes these calls under LibTorch's usual names.
+      {"multiply", [=](const Tensor& x) { return x.multiply(is_large(x) ? 2 : 3); }},
+      {"divide", [=](const Tensor& x) { return x.divide(is_large(x) ? 2 : 3); }},
+      {"clip", [=](const Tensor& x) { return x.clip(0, is_large(x) ? 2 : 3); }},
+      {"concat",
+       [=](const Tensor& x) {
+         const Tensor y = x.relu();
+         return is_large(x) ? at::concat({x, y}, 1) : at::concat({y, x}, 1);
+       }},
+      {"the result of subtract",
+       [=](const Tensor& x) {
+         const Tensor y = x.subtract(1);
+         return at::relu(is_large(x) ? x : y);
+       }},
+      // No output depends on one of the results.
+      {"a dead output",
+       [=](const Tensor& x) {
+         const Tensor y = x.relu();
+         const Tensor z = x.sigmoid();
+         return is_large(x) ? y : z;
+       }},
+      {"a dead argument",
+       [=](const Tensor& x) {
+         const Tensor y = x.abs();
+         const Tensor z = x.sigmoid();
+         return at::relu(is_large(x) ? y : z);
+       }},
+      // Operations that may return their argument, but do not.
+      {"to",
+       [=](const Tensor& x) {
+         const Tensor rounded = x.to(torch::kHalf).to(torch::kFloat);
+         return at::relu(is_large(x) ? x : rounded);
+       }},
+      {"movedim",
+       [=](const Tensor& x) {
+         const Tensor y = square(x) + x.unsqueeze(1);
+         const Tensor moved = y.movedim(1, 2);
+         return at::relu(is_large(x) ? y : moved);
+       }},
+      {"flatten",
+       [=](const Tensor& x) {
+         const Tensor y = square(x);
+         const Tensor flat = y.flatten(1).unsqueeze(2);
+         return is_large(x) ? flat : y.flatten(1).unsqueeze(2).relu();
+       }},
+      // Other overloads of the same number of arguments.
+      {"a number for a tensor",
+       [=](const Tensor& x) {
+         const Tensor y = x.sigmoid();
+         return is_large(x) ? y * 2 : y * x;
+       }},
+      {"a tensor for a number",
+       [=](const Tensor& x) {
+         const Tensor y = x.sigmoid();
+         return is_large(x) ? y * x : y * 2;
+       }},
+      {"a constant tensor for a number",
+       [=](const Tensor& x) { return is_large(x) ? x * torch::tensor({2.0F}) : x * 2; }},
+      {"a number for a list",
+       [=](const Tensor& x) {
+         const Tensor y = square(x.slice(1, 0, 1));
+         return is_large(x) ? y.squeeze(1) : y.squeeze(torch::IntArrayRef{2});
+       }},
+      {"a fraction for a whole number",
+       [=](const Tensor& x) {
+         const Tensor y = x.to(torch::kLong);
+         return (is_large(x) ? y * 2.0 : y * 2).to(torch::kFloat);
+       }},
+      // Strings and lists.
+      {"a rounding mode",
+       [=](const Tensor& x) { return at::div(x, x.exp(), is_large(x) ? "floor" : "trunc"); }},
+      {"an approximation",
+       [=](const Tensor& x) { return at::gelu(x, is_large(x) ? "tanh" : "none"); }},
+      {"an equation",
+       [=](const Tensor& x) {
+         return at::einsum(is_large(x) ? "bij->bi" : "bij->bj", {square(x) + x.unsqueeze(1)});
+       }},
+      {"no string",
+       [=](const Tensor& x) {
+         using Mode = std::optional<std::string_view>;
+         return at::div(x, x.exp(), is_large(x) ? Mode() : Mode("floor"));
+       }},
+      {"dimensions for none", [=](const Tensor& x) {
+         const std::vector<std::int64_t> both = {0, 1};
+         return x.sum(is_large(x) ? Dimensions(both) : Dimensions(), false);
+       }}};
+  for (const Case& each : cases) {
+    EXPECT_THAT(refusal(each.code, 2), HasSubstr("with a batch of 100, ")) << each.name;
+  }
+  const Code no_end = [=](const Tensor& x) {
+    using End = std::optional<std::int64_t>;
+    return x.slice(0, 0, is_large(x) ? End() : End(x.size(0)));
+  };
+  EXPECT_THAT(refusal(no_end, 2, {.follow_batch = true}), HasSubstr("with a batch of 100, "));
+}
+
+// What no output depends on may follow the batch in ways that a model could not.
+TEST_F(OnnxRehearsal, CallsThatAreAlikeOrMatterToNoOutput) {
+  const std::vector<Code> codes = {
+      [](const Tensor& x) { return x.multiply(2).divide(3).subtract(1).clip(0, 1); },
+      [](const Tensor& x) { return at::concat({x.swapaxes(0, 1).moveaxis(0, 1), x}, 1); },
+      [](const Tensor& x) { return x.greater(0).logical_and(x.less_equal(1)).to(torch::kFloat); },
+      [](const Tensor& x) {
+        const Tensor unused = x.mul(x.size(0)).add(1.0 / static_cast<double>(x.size(0)));
+        return x.relu();
+      },
+      [](const Tensor& x) {
+        const Tensor unused = x.exp() + 1;
+        return at::div(x, x.exp(), "floor").sum(torch::IntArrayRef{1}, true);
+      }};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    for (const std::int64_t example : {1, 3}) {
+      EXPECT_EQ(refusal(codes[i], example), "nothing was refused") << i << ' ' << example;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
