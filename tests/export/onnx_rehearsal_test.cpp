@@ -1,5 +1,7 @@
 // forward() must call the same operations with the same arguments for batches that were never
 // recorded. The recorded batches are alike in all of these tests.
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -14,8 +16,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing_support::Code;
 using torch::Tensor;
+
+constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
 
 class OnnxRehearsal : public testing_support::ExportedCode {};
 
@@ -183,6 +188,101 @@ TEST_F(OnnxRehearsal, CallsThatLargeBatchesChange) {
     return x.slice(0, 0, is_large(x) ? End() : End(x.size(0)));
   };
   EXPECT_THAT(refusal(no_end, 2, {.follow_batch = true}), HasSubstr("with a batch of 100, "));
+}
+
+// The sizes of the recorded batches lie on a line, which larger batches leave.
+TEST_F(OnnxRehearsal, SizesThatFollowALineOnlyAtFirst) {
+  const std::vector<Code> codes = {
+      [](const Tensor& x) { return torch::zeros_like(x.slice(0, 0, kEnd, 10)); },
+      [](const Tensor& x) { return x.slice(0, 0, kEnd, 10).var(0); },
+      [](const Tensor& x) {
+        const Tensor some = x.slice(0, 0, kEnd, 10);
+        return some.sum(0, true).expand_as(some);
+      },
+      [](const Tensor& x) { return torch::ones_like(x.slice(0, -100)).sum(0); },
+      [](const Tensor& x) { return x.slice(0, 100).mean(0); },
+      [](const Tensor& x) { return at::cat({torch::ones_like(x.slice(0, 0, -100)), x}).sum(0); },
+      [](const Tensor& x) { return x.slice(0, 50, 60).sum(0) + x; },
+      [](const Tensor& x) { return x.slice(0, 0, kEnd, 10).squeeze(0); },
+      [](const Tensor& x) { return at::max_pool1d(x.t().unsqueeze(0), {1}, {10}).var(2); },
+      [](const Tensor& x) {
+        const Tensor w = torch::ones({3, 3, 1});
+        return torch::ones_like(at::conv1d(x.t().unsqueeze(0), w, {}, 10)).sum(2);
+      },
+      [](const Tensor& x) {
+        const Tensor w = torch::ones({3, 3, 1});
+        const torch::IntArrayRef stride = 10;
+        return torch::ones_like(at::conv1d(x.t().unsqueeze(0), w, {}, stride, "valid")).sum(2);
+      },
+      [](const Tensor& x) { return torch::zeros_like(x.unfold(0, 1, 10)); },
+      [](const Tensor& x) { return at::avg_pool1d(x.t().unsqueeze(0), {1}, {10}).sum(2); },
+      [](const Tensor& x) { return at::cat(x.split(10), 0) + 1; },
+      // No output depends on the tensor, but on its size.
+      [](const Tensor& x) { return x.slice(0, 0, kEnd, 10).size(0) > 1 ? x.relu() : x.sigmoid(); }};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    EXPECT_THAT(refusal(codes[i], 2), HasSubstr("export_onnx: ")) << i;
+    EXPECT_THAT(refusal(codes[i], 2, {.follow_batch = true, .allow_reads = true}),
+                HasSubstr("export_onnx: "))
+        << i;
+  }
+  EXPECT_THAT(refusal(codes[0], 2),
+              HasSubstr("with a batch of 130, forward() has other sizes in the result of "
+                        "aten::slice after 0 (parameter 0.weight), [13, 3] where smaller batches "
+                        "promise [1, 3]"));
+}
+
+// The values are alike in all runs that are recorded.
+TEST_F(OnnxRehearsal, SizesThatAreReadOutOfValues) {
+  const auto choose = [](const Tensor& x, bool condition) { return condition ? x.relu() : x; };
+  const std::vector<Code> codes = {
+      [=](const Tensor& x) { return choose(x, (x > 100).nonzero().size(0) > 0); },
+      [=](const Tensor& x) { return choose(x, (x > 100).argwhere().size(0) > 0); },
+      [=](const Tensor& x) { return choose(x, at::where(x > 100)[0].size(0) > 0); },
+      [=](const Tensor& x) { return choose(x, at::nonzero_numpy(x > 100)[0].size(0) > 0); },
+      [=](const Tensor& x) { return choose(x, x.masked_select(x > 100).numel() > 0); },
+      [=](const Tensor& x) { return choose(x, x.index({x > 100}).size(0) > 0); },
+      [=](const Tensor& x) { return choose(x, std::get<0>(at::_unique(x > 100)).size(0) > 1); },
+      [=](const Tensor& x) { return choose(x, std::get<0>(at::_unique2(x > 100)).size(0) > 1); },
+      [=](const Tensor& x) {
+        return choose(x, std::get<0>(at::unique_consecutive(x > 100)).size(0) > 1);
+      },
+      [=](const Tensor& x) {
+        const Tensor large = (x > 100).to(torch::kLong).flatten();
+        return choose(x, large.bincount().size(0) > 1);
+      },
+      [=](const Tensor& x) {
+        const Tensor large = (x > 100).to(torch::kLong).flatten();
+        return choose(x, at::one_hot(large).size(-1) > 1);
+      },
+      [=](const Tensor& x) {
+        const Tensor large = (x > 100).to(torch::kLong).flatten();
+        return choose(x, at::repeat_interleave(large).size(0) > 0);
+      },
+      [=](const Tensor& x) {
+        const Tensor large = (x > 100).to(torch::kLong).sum(1);
+        return choose(x, x.repeat_interleave(large, 0).size(0) > 0);
+      }};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    for (const bool dynamic : {true, false}) {
+      EXPECT_THAT(refusal(codes[i], 2, {.dynamic_batch = dynamic}), HasSubstr("allow_reads")) << i;
+    }
+  }
+  EXPECT_THAT(refusal(codes[0], 2),
+              HasSubstr("forward() reads values out of a tensor as a size, by aten::nonzero, after "
+                        "0 (parameter 0.weight), and a trace cannot see what depends on it"));
+  // The values do not decide these sizes.
+  const std::vector<Code> fixed = {
+      [](const Tensor& x) { return x.index({torch::tensor({1, 0}), torch::tensor({0, 1})}); },
+      [](const Tensor& x) { return x.index({x.argmax(0)}); },
+      [](const Tensor& x) { return x.masked_select(torch::tensor({true, false, true})); },
+      [](const Tensor& x) { return at::one_hot(x.argmax(1), 3); },
+      [](const Tensor& x) { return x.repeat_interleave(2, 1); },
+      [](const Tensor& x) { return x + torch::tensor({0, 3, 4}).nonzero().sum(); }};
+  for (std::size_t i = 0; i < fixed.size(); ++i) {
+    EXPECT_THAT(refusal(fixed[i], 2, {.dynamic_batch = false}),
+                Not(HasSubstr("reads values out of a tensor")))
+        << i;
+  }
 }
 
 // What no output depends on may follow the batch in ways that a model could not.

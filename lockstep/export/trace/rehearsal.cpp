@@ -15,6 +15,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/export/trace/compare_recordings.h>
+#include <lockstep/export/trace/sizes_without_data.h>
 
 namespace lockstep::onnx {
 namespace {
@@ -28,6 +29,8 @@ constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode
 
 // Excluded for operations of the rehearsal's own, which are neither forward()'s nor to be traced.
 constexpr c10::DispatchKeySet kUnseen({kModeKey, c10::DispatchKey::Tracer});
+
+constexpr const char* kOtherSizes = "has other sizes in the result of ";
 
 // Thrown through forward() at the first difference from the trace.
 class Divergence : public Error {
@@ -48,6 +51,13 @@ std::vector<std::int64_t> batches_to_rehearse() {
     batches.insert(batches.end(), {power - 1, power, power + 1});
   }
   return batches;
+}
+
+// Batches for which LibTorch's kernels without data (device meta) say the sizes of all results. The
+// other rehearsals take them from the lines through the recorded batches, which a slice such as
+// x[::10] follows only at first.
+bool checks_sizes(std::int64_t batch) {
+  return batch == 130 || batch == 65'537 || batch == 1'000'000;
 }
 
 // a * b / c, or the largest number in place of a larger one, which is the stride of no tensor.
@@ -174,6 +184,9 @@ class Rehearsal {
   // Called in place of each operation.
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
     const std::string name = op.schema().name();
+    if (values_decide_sizes(op, stack)) {
+      throw Divergence(str("reads values out of a tensor as a size, by ", name, ", ", place()));
+    }
     if (next_ < calls().size() && name == calls()[next_].name) return perform(op, next_++, stack);
     if (is_read(name) && any_stand_in(op, stack)) return read(op, stack);
     if (returns_tensors(op.schema()) && !is_never_recorded(name)) {
@@ -239,8 +252,7 @@ class Rehearsal {
     const Call& call = calls()[i];
     if (call.results[k] == nullptr || !call.results[k]->sizes().concrete_sizes()) return {};
     const auto& extents = trace_.sizes_of_calls[i][k];
-    if (!extents)
-      throw Divergence(str("has other sizes in the result of ", call.name, ' ', place()));
+    if (!extents) throw Divergence(str(kOtherSizes, call.name, ' ', place()));
     return stand_in(call.results[k], *extents);
   }
 
@@ -289,6 +301,7 @@ class Rehearsal {
     }
     const Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
     torch::jit::drop(stack, count);
+    if (trace_.batch != 0 && checks_sizes(batch_)) require_right_sizes(op, i, arguments);
     const auto& returns = op.schema().returns();
     const std::size_t results = calls()[i].results.size();
     if (returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType) {
@@ -302,6 +315,44 @@ class Rehearsal {
     for (std::size_t k = 0; k < results; ++k) {
       stack.emplace_back(made(result(op.schema(), i, k, arguments), {.call = i, .number = k}));
     }
+  }
+
+  void require_right_sizes(const c10::OperatorHandle& op, std::size_t i,
+                           const Stack& arguments) const {
+    const c10::impl::ExcludeDispatchKeyGuard plain(kUnseen);
+    const auto sizes = sizes_without_data(op, arguments);
+    for (std::size_t k = 0; sizes && k < std::min(sizes->size(), calls()[i].results.size()); ++k) {
+      const at::Tensor expected = stand_in(i, k);
+      if (!expected.defined() || expected.sizes() == (*sizes)[k]) continue;
+      throw Divergence(str(kOtherSizes, calls()[i].name, ' ', place(), ", [", join((*sizes)[k]),
+                           "] where smaller batches promise [", join(expected.sizes()), "]"));
+    }
+  }
+
+  // Whether the values of a stand-in decide the sizes of the results, which are then unknown.
+  bool values_decide_sizes(const c10::OperatorHandle& op, const Stack& stack) const {
+    const std::string& name = op.schema().name();
+    const auto arguments = torch::jit::last(stack, op.schema().arguments().size());
+    if (name == "aten::repeat_interleave") {
+      const bool has_tensor_first = op.schema().arguments()[0].name() == "repeats";
+      return any_stand_in(arguments[has_tensor_first ? 0 : 1]);
+    }
+    if (name == "aten::where") return arguments.size() == 1 && any_stand_in(arguments[0]);
+    if (name == "aten::index") return any_stand_in_mask(arguments[1]);
+    if (name == "aten::masked_select") return any_stand_in(arguments[1]);
+    if (name == "aten::one_hot" && arguments[1].toInt() >= 0) return false;
+    const bool decide = op.hasTag(at::Tag::dynamic_output_shape) || name == "aten::nonzero_numpy" ||
+                        name == "aten::to_sparse" || name == "aten::_to_sparse";
+    return decide && any_stand_in(arguments[0]);
+  }
+
+  bool any_stand_in_mask(const c10::IValue& indices) const {
+    const auto members = indices.toListRef();
+    return std::any_of(members.begin(), members.end(), [this](const c10::IValue& member) {
+      if (!any_stand_in(member)) return false;
+      const at::ScalarType type = member.toTensor().scalar_type();
+      return type == at::kBool || type == at::kByte;
+    });
   }
 
   // Calls the operation itself.
@@ -496,11 +547,21 @@ bool rehearse_batch(const Forward& forward, const NamedParameters& parameters, c
     rehearsal.run(forward, parameters);
     return true;
   } catch (const Divergence& difference) {
-    if (allow_reads && std::string_view(difference.what()).starts_with("reads")) return false;
-    throw ConfigError(
-        str("export_onnx: with ", with, ", forward() ", difference.what(),
-            ": a graph has one way for all batches; compute the condition with "
-            "operations such as torch::where(), or export with dynamic_batch = false"));
+    const bool is_read = std::string_view(difference.what()).starts_with("reads");
+    if (allow_reads && is_read) return false;
+    const char* advice =
+        ": a graph has one way for all batches; compute the condition with operations such as "
+        "torch::where(), or export with dynamic_batch = false";
+    if (is_read) {
+      advice =
+          ", and a trace cannot see what depends on it: use torch::where() and operations of fixed "
+          "sizes, or set allow_reads";
+    } else if (std::string_view(difference.what()).starts_with(kOtherSizes)) {
+      advice =
+          ": each size must be a multiple of the batch plus a constant; use other operations, or "
+          "export with dynamic_batch = false";
+    }
+    throw ConfigError(str("export_onnx: with ", with, ", forward() ", difference.what(), advice));
   } catch (const std::exception& error) {
     if (is_access_to_memory(error)) {
       if (allow_reads) return false;
