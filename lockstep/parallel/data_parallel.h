@@ -94,9 +94,10 @@ class DataParallel {
 
  public:
   /// Makes one replica on each of `devices`, which are all CPUs or all GPUs of one type. Only a CPU
-  /// may occur several times. Throws ConfigError for a device that does not exist, for weights that
-  /// do not fit, and for a module that is null, is not on the first device, or cannot be cloned
-  /// when there are several devices. Draws no random numbers.
+  /// may occur several times, or, with DataParallelOptions::share_gpus, a GPU. Throws ConfigError
+  /// for a device that does not exist, for weights that do not fit, and for a module that is null,
+  /// is not on the first device, or cannot be cloned when there are several devices. Draws no
+  /// random numbers.
   DataParallel(Module module, std::vector<torch::Device> devices,
                const DataParallelOptions& options = {})
       : module_(std::move(module)),

@@ -16,6 +16,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
+#include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/ddp/step_recorder.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/sync_batch_norm.h>
@@ -24,6 +25,7 @@
 #include <tests/parallel/layers.h>
 #include <tests/support/far_device/far_device.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   lockstep::testing_support::add_batch_norm_kernels(library);
@@ -37,6 +39,7 @@ using testing::IsEmpty;
 using testing_support::environment_of;
 using testing_support::input_of;
 using testing_support::Layers;
+using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_threads;
 using torch::Tensor;
@@ -380,6 +383,18 @@ TEST_F(OnADevice, ClippingGroupsGradientsByDevice) {
     EXPECT_TRUE(clipped({cpu, far, farther, cpu, far}).allclose(expected, 1e-6)) << kind.what;
     EXPECT_TRUE(clipped({far, cpu, cpu, farther, farther}).allclose(expected, 1e-6)) << kind.what;
   }
+}
+
+TEST_F(OnADevice, DataParallelRepeatsADeviceOnlyIfAsked) {
+  const torch::Device first = far_device::device(0), second = far_device::device(1);
+  using detail::data_parallel::checked_devices;
+  EXPECT_THAT(checked_devices({second, first}), ElementsAre(second, first));
+  EXPECT_EQ(message_of<ConfigError>([&] { checked_devices({first, second, first}); }),
+            lockstep::str("DataParallel: ", first,
+                          " is given twice; give each replica a GPU of its own, or set "
+                          "DataParallelOptions::share_gpus"));
+  EXPECT_THAT(checked_devices({first, second, first}, /*share_gpus=*/true),
+              ElementsAre(first, second, first));
 }
 
 }  // namespace

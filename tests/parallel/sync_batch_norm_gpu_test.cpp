@@ -1,27 +1,21 @@
-// LibTorch's kernels for synchronised batch normalisation, which only a GPU has. device_test.cpp
-// tests the code around them with stand-ins.
+// LibTorch's kernels for synchronised batch normalisation, which only a GPU has, over NCCL with 1
+// to 8 ranks. device_test.cpp tests the code around them with stand-ins.
 #include <lockstep/parallel/sync_batch_norm.h>
 
-#include <chrono>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/cuda.h>
 #include <torch/nn/functional/normalization.h>
 
 #include <lockstep/core/error.h>
-#include <tests/support/devices/gpu.h>
 #include <tests/support/devices/gpu_ranks.h>
 
 namespace lockstep {
 namespace {
 
-using testing_support::kGpu;
-using testing_support::kNoGpuFound;
-using testing_support::no_errors;
 using torch::Tensor;
 
 constexpr std::int64_t kChannels = 5;
@@ -75,7 +69,7 @@ void require_close(const std::string& what, const Tensor& ours, const Tensor& ex
 }
 
 // This rank's part of what one process computes with the whole batch on a CPU, in float64.
-void check_rank(const GpuNormCase& given, ProcessGroup group) {
+void check_rank(const GpuNormCase& given, ProcessGroup group, torch::Device gpu) {
   const auto rank = static_cast<std::size_t>(group.rank());
   std::int64_t begin = 0, all = 0;
   for (std::size_t r = 0; r < given.batches.size(); ++r) {
@@ -84,7 +78,7 @@ void check_rank(const GpuNormCase& given, ProcessGroup group) {
   }
   const std::int64_t count = given.batches[rank];
   const auto ours =
-      normalised(given, begin, count, kGpu, torch::kFloat32,
+      normalised(given, begin, count, gpu, torch::kFloat32,
                  [&](const Tensor& input, const Tensor& weight, const Tensor& bias,
                      const Tensor& mean, const Tensor& variance) {
                    return sync_batch_norm(input, weight, bias, mean, variance, 0.1, 1e-5, group);
@@ -110,35 +104,36 @@ void check_rank(const GpuNormCase& given, ProcessGroup group) {
   }
 }
 
-TEST(SyncBatchNormOnGpu, OverNcclIsThatOfACpu) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
-  if (!nccl_available()) GTEST_SKIP() << "needs a test program with NCCL (from the CUDA build)";
-  ProcessGroup group = init_process_group({.backend = "nccl",
-                                           .timeout = std::chrono::seconds(60),
-                                           .device = kGpu,
-                                           .environment = WorkerEnvironment{}});
-  for (const GpuNormCase& each :
-       {GpuNormCase{"float32", {6}}, GpuNormCase{"channels_last", {6}, torch::kFloat32, true},
-        GpuNormCase{"bfloat16", {6}, torch::kBFloat16, true, 5e-2},
-        GpuNormCase{"float16", {6}, torch::kFloat16, false, 1e-2}}) {
-    EXPECT_NO_THROW(check_rank(each, group)) << each.name;
+// An uneven batch has one sample on the first rank, two on the next, and so on, or one fewer.
+std::vector<GpuNormCase> gpu_norm_cases(int size) {
+  const std::vector<std::int64_t> even(static_cast<std::size_t>(size), 3);
+  std::vector<std::int64_t> uneven, first_has_none;
+  for (int rank = 0; rank < size; ++rank) {
+    uneven.push_back(rank + 1);
+    first_has_none.push_back(size == 1 ? 2 : rank);
   }
+  return {{"even", even},
+          {"uneven", uneven},
+          {"the first rank has nothing", first_has_none},
+          {"channels last", uneven, torch::kFloat32, true},
+          {"bfloat16", uneven, torch::kBFloat16, true, 5e-2},
+          {"float16", uneven, torch::kFloat16, false, 1e-2}};
 }
 
-TEST(SyncBatchNormOnGpu, OfTwoRanksIsThatOfTheWholeBatch) {
-  const auto errors = testing_support::run_two_ranks_on_a_gpu([](const ProcessGroup& group) {
-    for (const GpuNormCase& each : {GpuNormCase{"even", {3, 3}}, GpuNormCase{"uneven", {5, 1}},
-                                    GpuNormCase{"channels_last", {3, 2}, torch::kFloat32, true},
-                                    GpuNormCase{"one has nothing", {0, 4}}}) {
+class SyncBatchNormOnGpus : public testing_support::OnGpus {};
+INSTANTIATE_TEST_SUITE_P(Ranks, SyncBatchNormOnGpus, testing_support::kOneToEightRanks,
+                         testing_support::name_of_ranks);
+
+TEST_P(SyncBatchNormOnGpus, IsThatOfTheWholeBatchOnACpu) {
+  expect_success([](const ProcessGroup& group, torch::Device gpu) {
+    for (const GpuNormCase& each : gpu_norm_cases(group.size())) {
       try {
-        check_rank(each, group);
+        check_rank(each, group, gpu);
       } catch (const std::exception& error) {
         throw Error(str(each.name, ": ", error.what()));
       }
     }
   });
-  if (errors == kNoGpuFound) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
-  EXPECT_EQ(errors, no_errors(2));
 }
 
 }  // namespace

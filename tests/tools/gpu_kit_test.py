@@ -24,7 +24,8 @@ class Packing(Folder):
 
     def kit(self, limit_mib="60"):
         self.compile("lockstep", "-Wl,--no-as-needed", "-lz")
-        self.compile("tests_gpu_one")
+        for name in ("tests_gpu_comm", "tests_gpu_ranks", "tests_gpu_train"):
+            self.compile(name)
         torch = self.root / "torch"
         (torch / "lib").mkdir(parents=True, exist_ok=True)
         (torch / "version.py").write_text("__version__ = '2.11.0+cu130'\n")
@@ -38,7 +39,8 @@ class Packing(Folder):
         self.assertEqual(elf.rpath(kit / "bin/lockstep"), ":".join(make_kit.RPATH))
         self.assertEqual(subprocess.run([kit / "bin/lockstep"]).returncode, 0)
         described = json.loads((kit / "kit.json").read_text())
-        self.assertEqual((described["torch"], described["tests"]), ("2.11.0+cu130", ["tests_gpu_one"]))
+        self.assertEqual(described["torch"], "2.11.0+cu130")
+        self.assertEqual(described["tests"], ["tests_gpu_ranks", "tests_gpu_comm", "tests_gpu_train"])  # ranks first
         self.assertEqual(described["libraries"], ["libz.so.1"])
         self.assertTrue((kit / "lib/libz.so.1").exists())
         for file in ("tools/gpu/run.py", "benchmarks/peers/train_epochs.py"):

@@ -121,7 +121,7 @@ class TestPrograms(Folder):
         tests = self.run_all(hangs, self.program("last"), seconds=16)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertEqual(tests["hangs", "Suite.Passes"].result, "hung")
-        self.assertEqual(tests["last", "Suite.Passes"].result, "passed")  # the program that hangs left it half of the time
+        self.assertEqual(tests["last", "Suite.Passes"].result, "passed")  # the program that hangs left it a quarter of the time
 
     def test_what_a_test_leaves_of_its_line_hides_no_result(self):
         output = ("[ RUN      ] Suite.Passes\nhalf a line[ RUN      ] Suite.Skips\nand halfSuite.Skips was killed by signal 9\n"
@@ -138,6 +138,16 @@ class TestPrograms(Folder):
         much = "head -c 6000000 /dev/zero | tr '\\0' 'x' | fold -w 100; echo; echo '[       OK ] Suite.Passes (12 ms)'"
         tests = self.run_all(self.program("loud", output="[ RUN      ] Suite.Passes", end=much))
         self.assertEqual(tests["loud", "Suite.Passes"].result, "passed")
+
+    def test_the_first_program_has_most_of_the_time(self):
+        given = []
+
+        def run_program(program, seconds, *_):
+            given.append(round(seconds))
+            return []
+        with unittest.mock.patch.object(gpu_tests, "run_program", run_program):
+            gpu_tests.run_all([pathlib.Path(name) for name in ("ranks", "comm", "train")], 100, 60, self.log, {})
+        self.assertEqual(given, [75, 50, 100])  # the stand-ins take no time
 
     def test_a_program_without_tests_is_named(self):
         tests = self.run_all(self.program("empty", listing="", end="exit 0"))
@@ -314,6 +324,8 @@ class WholeRun(Folder):
             if not on_cores:
                 self.assertEqual(each["reason"], "torch sees no GPU")
         self.assertIn("Skipped: torch sees no GPU.", page)
+        self.assertIn("- skipped 1: torch sees no GPU\n", page)  # the test said that it needs a GPU
+        self.assertIn("\ntorch sees no GPU: the tests and benchmarks that need one are skipped\n", self.text)
         self.assertIn("| GPUs | none |", page)
 
     def test_a_kit_of_another_commit_runs_with_a_warning(self):

@@ -16,7 +16,8 @@ END = re.compile(r"\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+?),? (?:.*)\((\d+) ms\)$")
 KILLED = re.compile(r"(\S+) was killed by signal (\d+)$")
 TOO_LONG = re.compile(r"(\S+) ran longer than its limit of (\d+) s$")
 LISTING_SECONDS = 60
-SHARE_OF_ONE = 0.5  # share of the remaining time for a program that is not the last one
+SHARE_OF_FIRST = 0.75  # share of the time for the first program, which has the most important tests
+SHARE_OF_ONE = 0.5  # share of the remaining time for each program after it but the last one
 MOST_LINES = 100    # of one test's output
 WORDS = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
 
@@ -99,7 +100,7 @@ def run_all(programs, seconds, test_limit, log, environment, tell=lambda tests: 
     """Runs all tests of all programs, even if some fail. Calls `tell` with the results so far after each program."""
     budget, tests = processes.Budget(seconds), []
     for number, program in enumerate(programs, 1):
-        left = budget.left() * (SHARE_OF_ONE if number < len(programs) else 1)
+        left = budget.left() * (1 if number == len(programs) else SHARE_OF_FIRST if number == 1 else SHARE_OF_ONE)
         if left < 1:
             tests.append(Test(program.name, "(all)", "not run", 0.0, f"the tests' {seconds:.0f} s were used up"))
             continue

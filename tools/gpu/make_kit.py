@@ -28,6 +28,7 @@ OF_THE_SYSTEM = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", 
 OF_DALI = "libdali"  # 300 MiB, from the packages of the Python on the machine with the GPU
 PROGRAMS = ("lockstep", "optimizer_step", "tests_gpu_*", "cuda_call_counter.so", "lockstep_dali.so")
 SCRIPTS = ("tools/gpu", "benchmarks/peers")
+FIRST_TESTS = "tests_gpu_ranks"  # several ranks on GPUs, which nothing else can try
 
 
 class KitError(Exception):
@@ -89,12 +90,13 @@ def make(options):
     for folder in ("bin", "lib"):
         (options.kit / folder).mkdir(parents=True)
     libraries = copy_libraries(programs, options.torch, options.kit / "lib")
-    copies = [copy_program(file, options.kit / "bin") for file in programs]
+    names = [copy_program(file, options.kit / "bin").name for file in programs]
+    tests = sorted((name for name in names if name.startswith("tests_")), key=lambda name: (name != FIRST_TESTS, name))
     for scripts in SCRIPTS:
         shutil.copytree(ROOT / scripts, options.kit / scripts, ignore=shutil.ignore_patterns("__pycache__", "*.c*", "*.h"))
     (options.kit / "kit.json").write_text(json.dumps({
         "commit": commit_of(ROOT) or "unknown", "torch": version_of(options.torch),
-        "tests": [file.name for file in copies if file.name.startswith("tests_")], "libraries": libraries}, indent=2) + "\n")
+        "tests": tests, "libraries": libraries}, indent=2) + "\n")
 
 
 def pack(kit):

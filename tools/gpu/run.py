@@ -8,8 +8,8 @@ Usage: run.py [--kit build/gpu-kit] [--output gpu-report] [--python PYTHON] [--s
 Needs only a Python with the torch for CUDA for which the kit was made. LOCKSTEP_DATA names the folder with mnist/ and
 cifar10/; without it the images are random. If the kit was made from a commit other than the checkout's, a warning
 says so. The tests and then the benchmarks share --seconds. Each of them has a limit, the most important come first,
-and a failure does not stop the others. Without a GPU the tests are skipped, only the benchmarks of the processors
-run, in a short form, and everything ends within two minutes.
+beginning with the tests of several ranks, and a failure does not stop the others. Without a GPU the tests are skipped,
+all for one reason, only the benchmarks of the processors run, in a short form, and everything ends within two minutes.
 
 Writes report.json, report.md and log.txt to --output, and updates the report after each test program and each
 benchmark, so that a run that ends early, by SIGTERM or Ctrl-C, leaves a report on what has run. An earlier report there
@@ -35,10 +35,11 @@ import report
 from kit import ROOT, Kit, KitProblem, commit_of, find_python
 
 TEST_LIMIT_SECONDS = 60   # per test
-TESTS_SHARE = 0.4         # the tests' largest share of all seconds
+TESTS_SHARE = 0.5         # the tests' largest share of all seconds, unless only they run
 END_SECONDS = 6           # reserved for ending programs and writing the report
 WITH_GPU, WITHOUT_GPU = 590, 112
 LEAST_SECONDS = 20
+NEEDS_GPU = re.compile(r"needs (a|one|two|three|four|\d+) GPU")  # why tests are skipped
 
 
 def parse_arguments():
@@ -84,6 +85,8 @@ def say_what_runs(kit, seconds):
     """Prints the machine, the kit's commit beside the checkout's, and warnings about what the user may not expect."""
     print(f"{len(kit.gpus)} GPU{'s' * (len(kit.gpus) != 1)}, {kit.cores} cores, torch {kit.torch['torch']}; "
           f"at most {seconds:.0f} s")
+    if not kit.gpus:
+        print(f"{benchmarks.NO_GPU}: the tests and benchmarks that need one are skipped")
     made_from, checkout = kit.description["commit"], commit_of(ROOT)
     print(f"kit: commit {made_from}" + (f"; checkout: commit {checkout}" if checkout else ""))
     if checkout and made_from != checkout:
@@ -106,10 +109,18 @@ def end_at_signals():
         signal.signal(each, end)
 
 
+def with_one_reason(kit, tests):
+    """Without a GPU, gives the tests that need one the reason of the benchmarks in place of their own."""
+    needs_it = lambda test: not kit.gpus and test.result == "skipped" and NEEDS_GPU.match(test.message)  # noqa: E731
+    return [test._replace(message=benchmarks.NO_GPU) if needs_it(test) else test for test in tests]
+
+
 def run_tests(kit, seconds, log, tell):
     programs = [kit.program(name) for name in kit.description["tests"]]
     environment = {**kit.environment, **({} if kit.has_dali else {"LOCKSTEP_TEST_WITHOUT_DALI": "1"})}
-    return gpu_tests.run_all(programs, seconds, TEST_LIMIT_SECONDS, log, environment, tell)
+    tests = gpu_tests.run_all(programs, seconds, TEST_LIMIT_SECONDS, log, environment,
+                              lambda so_far: tell(with_one_reason(kit, so_far)))
+    return with_one_reason(kit, tests)
 
 
 def write_whole(file, text):
@@ -159,7 +170,8 @@ def chosen(kit, pattern, log):
 def run_all(kit, options, budget, log, progress):
     to_measure = chosen(kit, options.match, log) if "benchmarks" in options.only else []  # a misspelt name ends here
     if "tests" in options.only:
-        progress.add_tests(run_tests(kit, TESTS_SHARE * budget.left(), log, progress.add_tests))
+        share = TESTS_SHARE if to_measure else 1
+        progress.add_tests(run_tests(kit, share * budget.left(), log, progress.add_tests))
     measure.measure_all(to_measure, budget, progress.add_benchmarks)
 
 

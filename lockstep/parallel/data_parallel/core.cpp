@@ -45,7 +45,7 @@ std::shared_ptr<ThreadTeam> make_team(const std::vector<torch::Device>& devices)
 
 DataParallelCore::DataParallelCore(torch::nn::Module& module, std::vector<torch::Device> devices,
                                    const DataParallelOptions& options)
-    : devices_(data_parallel::checked_devices(std::move(devices))),
+    : devices_(data_parallel::checked_devices(std::move(devices), options.share_gpus)),
       weights_(checked_weights(options.weights, devices_.size())) {
   if (devices_.size() == 1) {
     data_parallel::require_place(module, data_parallel::parts_of(module), devices_.front());

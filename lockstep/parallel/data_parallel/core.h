@@ -20,6 +20,9 @@ struct LOCKSTEP_API DataParallelOptions {
   /// The share of the batch for each device, as one positive weight per device: {2, 1} gives the
   /// first device two thirds. Empty: equal parts.
   std::vector<double> weights = {};
+  /// Allows a GPU to occur several times among the devices. Its replicas take turns, so this is
+  /// slower than one replica; it lets a program for several GPUs be tested on fewer.
+  bool share_gpus = false;
 };
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ std::vector<torch::Device> devices_named(std::initializer_list<const char*> name
   return devices;
 }
 
-std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices) {
+std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices, bool share_gpus) {
   if (devices.empty()) {
     throw ConfigError(
         "DataParallel: devices must not be empty: give one for each replica, as in {\"cpu\", "
@@ -36,11 +36,13 @@ std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices) {
     }
     device = parallel::existing_device(device, "DataParallel: ");
   }
+  if (share_gpus) return devices;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (devices[i].is_cpu() || devices[i] != devices[j]) continue;
-      throw ConfigError(
-          lockstep::str("DataParallel: ", devices[i], " is given twice; replicas need a GPU each"));
+      throw ConfigError(lockstep::str("DataParallel: ", devices[i],
+                                      " is given twice; give each replica a GPU of its own, or set "
+                                      "DataParallelOptions::share_gpus"));
     }
   }
   return devices;

@@ -1,22 +1,23 @@
-// Process groups of one rank over the actual NCCL library, and two ranks on one GPU.
+// Process groups of one rank over the actual NCCL library. tests/comm/gpu_ranks/ has those of
+// several.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <torch/cuda.h>
 
 #include <lockstep/comm/group/process_group.h>
-#include <lockstep/core/error.h>
-#include <tests/support/captured_log.h>
-#include <tests/support/devices/gpu_ranks.h>
+#include <tests/support/devices/gpu.h>
 
 namespace lockstep {
 namespace {
 
 using testing_support::kGpu;
-using testing_support::kNoGpuFound;
-using testing_support::no_errors;
 
 ProcessGroupOptions over_nccl() {
   return {.backend = "nccl",
@@ -89,27 +90,6 @@ TEST_F(OneRankOverNccl, RunsInStreamsOfHighPriority) {
   const auto tensor = numbers();
   group.all_reduce(tensor);
   EXPECT_TRUE(torch::equal(tensor, numbers()));
-}
-
-TEST(TwoRanksOnOneGpu, ReduceThroughHostMemory) {
-  const testing_support::CapturedLog log;  // each rank has a copy
-  const auto errors = testing_support::run_two_ranks_on_a_gpu([&](ProcessGroup group) {
-    if (group.rank() == 0 && log.lines().empty()) {
-      throw Error("no warning of the GPU that is shared");
-    }
-    const auto bucket = group.allocate({1 << 20}, torch::kFloat32);
-    if (bucket.device() != kGpu) throw Error("allocated elsewhere");
-    bucket.fill_(group.rank() + 1);
-    const auto work = group.async_all_reduce(bucket, ReduceOp::kAverage);
-    const auto more = torch::full({3}, group.rank(), kGpu);
-    const auto more_work = group.async_broadcast(more, 1);
-    more_work->wait();
-    work->wait();
-    if (!torch::equal(bucket, torch::full_like(bucket, 1.5))) throw Error("wrong mean");
-    if (!torch::equal(more, torch::full_like(more, 1))) throw Error("wrong broadcast");
-  });
-  if (errors == kNoGpuFound) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
-  EXPECT_EQ(errors, no_errors(2));
 }
 
 }  // namespace

@@ -255,32 +255,6 @@ TEST_F(OnOneGpu, AWaitWithATimeoutAndABarrierWaitForTheKernel) {
   EXPECT_EQ(ended_calls(group), 2U);
 }
 
-// The peer is alive but never joins, so rank 0's kernel would wait forever.
-TEST(NcclDeadline, EndsTheKernelThatWaitsForAPeer) {
-  if (!nccl::is_available() || torch::cuda::device_count() < 2) {
-    GTEST_SKIP() << "needs two GPUs, and a test program with NCCL (from the CUDA build)";
-  }
-  const int fd = listen_on("127.0.0.1", 0);
-  std::latch told{1};
-  const auto errors = testing_support::run_threads(2, [&](int rank) {
-    const torch::Device gpu(torch::kCUDA, static_cast<torch::DeviceIndex>(rank));
-    auto group = init_process_group({.backend = "nccl",
-                                     .timeout = seconds(5),
-                                     .device = gpu,
-                                     .environment = testing_support::environment_of(rank, 2, fd)});
-    const auto tensor = torch::ones({1000}, torch::TensorOptions().device(gpu));
-    group.all_reduce(tensor);
-    if (rank == 1) return told.wait();
-    group.all_reduce(tensor);
-    torch::cuda::synchronize(0);  // returns when the watchdog has ended the kernel
-    told.count_down();
-    group.all_reduce(tensor);
-  });
-  EXPECT_THAT(errors[0], testing::HasSubstr("rank 0 waited 5 s in all_reduce[float32, 1000]"));
-  EXPECT_THAT(errors[0], testing::HasSubstr("over nccl for rank 1"));
-  EXPECT_EQ(errors[1], "");
-}
-
 TEST_F(OnOneGpu, TwoRanksMeetInPinnedHostMemory) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto errors = testing_support::run_threads(2, [&](int rank) {

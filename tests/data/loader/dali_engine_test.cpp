@@ -1,8 +1,7 @@
-// The dali engine makes the batches of the native one. All tests but those of refusals skip without
-// DALI.
+// The dali engine makes the batches of the native one on the CPU. All tests but those of refusals
+// skip without DALI. dali_gpu_test.cpp has those of a GPU, so that they alone need both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/cuda.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -19,6 +18,7 @@
 #include <lockstep/data/loader/dali_batch.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/preparation/pack_images.h>
+#include <tests/data/loader/dali_cases.h>
 #include <tests/data/loader/epoch_batches.h>
 #include <tests/data/photo_folder.h>
 #include <tests/support/data_bytes.h>
@@ -33,79 +33,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-
-const Normalize kNormalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
-const Augmentation kCifar = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, kNormalize};
-
-// Planar images of all byte values, each with a label byte in front.
-ImageDataset records(std::int64_t count, ImageShape shape = {3, 32, 32}) {
-  const std::int64_t stride = shape.elements() + 1;
-  auto bytes = std::make_shared<std::string>(pattern(static_cast<std::size_t>(count * stride), 7));
-  ImageShard shard;
-  shard.labels = reinterpret_cast<const std::uint8_t*>(bytes->data());
-  shard.images = shard.labels + 1;
-  shard.image_stride = shard.label_stride = stride;
-  shard.count = count;
-  shard.keep_alive = bytes;
-  return ImageDataset("records", shape, 256, {shard});
-}
-
-LoaderOptions with(LoaderEngineKind engine, LoaderOptions options) {
-  options.engine = engine;
-  return options;
-}
-
-Loader make(const ImageDataset& dataset, const Augmentation& operators, LoaderEngineKind engine,
-            LoaderOptions options) {
-  return Loader(dataset, DistributedSampler(dataset.size(), {.seed = 3}), operators,
-                with(engine, options));
-}
-
-struct Difference {
-  double mean = 0;  // on the scale from 0 to 255
-  double worst = 0;
-};
-
-// Compares two epochs, whose labels must be equal.
-Difference compare(const ImageDataset& dataset, const Augmentation& operators,
-                   LoaderOptions options) {
-  Loader native = make(dataset, operators, LoaderEngineKind::kNative, options);
-  Loader dali = make(dataset, operators, LoaderEngineKind::kDali, options);
-  const auto channels = static_cast<std::int64_t>(dataset.shape().channels);
-  const auto& normalize =
-      std::get<Normalize>(*std::find_if(operators.begin(), operators.end(), [](const Operator& op) {
-        return std::holds_alternative<Normalize>(op);
-      }));
-  const auto bytes = torch::tensor(normalize.std).mul(255).view({1, channels, 1, 1});
-  Difference difference;
-  double sum = 0;
-  std::int64_t count = 0;
-  for (const std::int64_t epoch : {0, 5}) {
-    const auto expected = read_epoch(native, epoch);
-    const auto got = read_epoch(dali, epoch);
-    EXPECT_EQ(got.size(), expected.size());
-    for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
-      EXPECT_TRUE(torch::equal(got[i].labels, expected[i].labels)) << "batch " << i;
-      EXPECT_EQ(got[i].images.sizes(), expected[i].images.sizes());
-      EXPECT_EQ(got[i].images.strides(), expected[i].images.strides());
-      EXPECT_EQ(got[i].images.dtype(), expected[i].images.dtype());
-      const auto off =
-          (got[i].images.cpu().to(torch::kFloat64) - expected[i].images.cpu().to(torch::kFloat64))
-              .abs() *
-          bytes;
-      sum += off.sum().item<double>();
-      count += off.numel();
-      difference.worst = std::max(difference.worst, off.max().item<double>());
-    }
-  }
-  EXPECT_GT(count, 0);
-  difference.mean = sum / static_cast<double>(count);
-  return difference;
-}
-
-// A difference of one byte would be 1. This is the difference between two ways of rounding (byte -
-// mean) / std.
-constexpr double kRounding = 1e-4;
 
 struct ExactCase {
   const char* name;
@@ -148,10 +75,6 @@ TEST(DaliEngine, TakesImagesOfOneChannel) {
   EXPECT_LT(compare(records(30, {1, 28, 28}), digits, {.batch_size = 8, .threads = 1}).worst,
             kRounding);
 }
-
-// Pictures of several sizes and types, in the layout of an image folder.
-const Augmentation kPhoto = {RandomResizedCrop{48}, RandomHorizontalFlip{}, kNormalize};
-const Augmentation kValidation = {Resize{60, true}, CenterCrop{48}, kNormalize};
 
 void expect_close(const ImageDataset& dataset, const Augmentation& operators) {
   const Difference difference = compare(dataset, operators, {.batch_size = 16, .threads = 2});
@@ -219,16 +142,6 @@ TEST_F(DaliEngineFiles, AndPixelsMayBeMixed) {
   }
   EXPECT_TRUE(data::dali_input_of(files).encoded);
   EXPECT_TRUE(data::dali_input_of(subset(concatenate({files, of_own_sizes}), {0, 1, 3})).encoded);
-}
-
-// Covers DALI's GPU operators and its mixed decoder.
-TEST_F(DaliEngineFiles, AndPixelsAgreeOnAGpu) {
-  LOCKSTEP_SKIP_WITHOUT_DALI;
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
-  const LoaderOptions on_gpu = {
-      .batch_size = 16, .threads = 2, .device = torch::Device(torch::kCUDA, 0)};
-  EXPECT_LT(compare(records(53), kCifar, on_gpu).worst, kRounding);
-  EXPECT_LT(compare(dataset(), kPhoto, on_gpu).mean, 2);
 }
 
 TEST_F(DaliEngineFiles, DamagedOnesAreNamedAndTheNextEpochGoesOn) {

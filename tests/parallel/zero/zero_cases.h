@@ -103,8 +103,8 @@ inline void require_same(const torch::nn::Module& got, const torch::nn::Module& 
                          double tolerance, const std::string& when) {
   const auto wanted = expected.named_parameters();
   for (const auto& item : got.named_parameters()) {
-    const auto a = item.value().detach().to(torch::kFloat64);
-    const auto b = wanted[item.key()].detach().to(torch::kFloat64);
+    const auto a = item.value().detach().to(torch::kCPU, torch::kFloat64);
+    const auto b = wanted[item.key()].detach().to(torch::kCPU, torch::kFloat64);
     const double difference = (a - b).abs().max().item<double>();
     const double scale = b.abs().max().item<double>();
     if (!(difference <= tolerance * scale)) {
