@@ -20,6 +20,8 @@ struct DataChoice {
   std::optional<std::string> directory;  ///< --data; for a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< limit of each image file
   bool exif_transpose = false;  ///< for a folder: ImageFolderOptions::exif_transpose
+
+  bool operator==(const DataChoice&) const = default;
 };
 
 /// Adds SOURCE, --split, --data and --max-image-pixels to `command`. `to` must outlive the parsing.

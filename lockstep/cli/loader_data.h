@@ -25,6 +25,8 @@ struct LoaderDataChoice {
   std::int64_t max_image_pixels = kMaxImagePixels;                 ///< limit of each image file
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< how image files are decoded
   bool exif_transpose = false;  ///< for a folder: ImageFolderOptions::exif_transpose
+
+  bool operator==(const LoaderDataChoice&) const = default;
 };
 
 struct LoaderData {

@@ -3,7 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +14,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/formats/pack.h>
+#include <lockstep/formats/pack_writer.h>
 #include <tests/cli/data_command.h>
 #include <tests/cli/program_run.h>
 #include <tests/support/real_data.h>
@@ -60,6 +64,37 @@ TEST_F(DataCommand, PacksFilesAsTheyAre) {
   const formats::PackReader reader(as_bytes(pack), "a.pack");
   const std::string first = read_text(data / "images/cat/10.png");
   EXPECT_TRUE(std::ranges::equal(reader.record(0).bytes, as_bytes(first)));
+}
+
+// The first image has the smallest and the largest sides until others follow.
+TEST_F(DataCommand, ShowsTheRangeOfTheSidesInAnyOrder) {
+  struct Case {
+    std::vector<std::pair<int, int>> sides;  // heights and widths
+    std::vector<int> height;
+    std::vector<int> width;
+    const char* text;
+  };
+  const Case cases[] = {
+      {{{9, 12}}, {9, 9}, {12, 12}, "9 pixels high, 12 wide\n"},
+      {{{9, 12}, {4, 5}, {6, 8}}, {4, 9}, {5, 12}, "4 to 9 pixels high, 5 to 12 wide\n"},
+      {{{6, 5}, {4, 8}, {9, 12}}, {4, 9}, {5, 12}, "4 to 9 pixels high, 5 to 12 wide\n"},
+      {{{6, 8}, {9, 5}, {4, 12}}, {4, 9}, {5, 12}, "4 to 9 pixels high, 5 to 12 wide\n"},
+      {{{4, 12}, {4, 7}}, {4, 4}, {7, 12}, "4 pixels high, 7 to 12 wide\n"}};
+  const std::string pixels = pattern(std::size_t{9} * 12);
+  for (const Case& each : cases) {
+    formats::PackWriter writer(out / "a.pack", {.name = "sides", .channels = 1, .num_classes = 1},
+                               static_cast<std::int64_t>(each.sides.size()));
+    for (const auto& [height, width] : each.sides) {
+      writer.add(
+          {as_bytes(pixels).first(static_cast<std::size_t>(height * width)), 0, height, width});
+    }
+    writer.finish();
+    const ProgramResult shown = run({"info", in_out("a.pack"), "--json", in_out("info.json")});
+    ASSERT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_THAT(shown.out, HasSubstr(each.text));
+    EXPECT_EQ(read_json("info.json")["height"], each.height);
+    EXPECT_EQ(read_json("info.json")["width"], each.width);
+  }
 }
 
 TEST_F(DataCommand, ResizesTheShorterSide) {
@@ -317,6 +352,7 @@ TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
             "with --on-corrupt-image skip\n");
   const json found = read_json("check.json");
   EXPECT_EQ(found["images"], 12);
+  EXPECT_EQ(found["threads"], 2);
   ASSERT_EQ(found["damaged"].size(), 2U);
   EXPECT_EQ(found["damaged"][0]["index"], 1);
   EXPECT_THAT(found["damaged"][1]["reason"].get<std::string>(), HasSubstr("dog/18.png"));

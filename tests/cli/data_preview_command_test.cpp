@@ -96,6 +96,18 @@ TEST_F(DataCommand, PreviewsFoldersAndPacksWithMixedLabels) {
   }
 }
 
+// A pack of MNIST has one channel, as the recipe's images have, but is not the recipe's data.
+TEST_F(DataCommand, PreviewsGreyImagesThatAreNoRecipes) {
+  ASSERT_EQ(run({"pack", "mnist", in_out("grey.pack")}).exit_code, 0);
+  for (const std::string operators : {"normalize", "random-resized-crop"}) {
+    const ProgramResult result =
+        run({"preview", in_out("grey.pack"), "--operators", operators, "--size", "16", "--images",
+             "2", "--versions", "1", "--out", in_out("a.png")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(read_sheet(out / "a.png").colorful, 0) << operators;
+  }
+}
+
 std::uint32_t crc32_of(const std::string& text) {
   std::uint32_t crc = 0xffffffff;
   for (const char byte : text) {

@@ -353,11 +353,58 @@ TEST(ExplainPipelineSettings, TakesATableOfTheUsers) {
   expect_well_formed(drawn);
 }
 
+// Every option has a value of its own, so that none can take the place of another.
+TEST(ExplainPipelineSettings, HoldWhatTheOptionsSay) {
+  const ExplainPipelineSettings computing =
+      resolve(ExplainPipelineArguments{.schedule = "interleaved",
+                                       .stages = 6,
+                                       .workers = 3,
+                                       .micro_batches = 9,
+                                       .measured = true,
+                                       .activation = "gelu",
+                                       .width = 11,
+                                       .layers = 12,
+                                       .samples = 13,
+                                       .threads = 14,
+                                       .steps = 15});
+  EXPECT_EQ(computing.table.stages(), 6);
+  EXPECT_EQ(computing.table.workers.size(), 3U);
+  EXPECT_EQ(computing.table.micro_batches, 9);
+  EXPECT_EQ(computing.stages_per_worker, 2);
+  EXPECT_EQ(computing.message_cost, 0);
+  ASSERT_TRUE(computing.toys);
+  EXPECT_EQ(computing.toys->wait_microseconds, 0);
+  EXPECT_EQ(computing.toys->activation, "gelu");
+  EXPECT_EQ(computing.toys->width, 11);
+  EXPECT_EQ(computing.toys->layers, 12);
+  EXPECT_EQ(computing.toys->samples, 13);
+  EXPECT_EQ(computing.toys->threads, 14);
+  EXPECT_EQ(computing.toys->steps, 15);
+  const auto waiting =
+      resolve(ExplainPipelineArguments{.measured = true, .wait = 16, .steps = 17}).toys;
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->wait_microseconds, 16);
+  EXPECT_EQ(waiting->steps, 17);
+  const testing_support::TemporaryDirectory folder;
+  const ExplainPipelineSettings files =
+      resolve(ExplainPipelineArguments{.message_cost = 0.5,
+                                       .svg = (folder / "a.svg").string(),
+                                       .csv = (folder / "a.csv").string(),
+                                       .json = (folder / "a.json").string()});
+  EXPECT_FALSE(files.toys);
+  EXPECT_EQ(files.message_cost, 0.5);
+  EXPECT_EQ(files.svg, folder / "a.svg");
+  EXPECT_EQ(files.csv, folder / "a.csv");
+  EXPECT_EQ(files.json, folder / "a.json");
+}
+
 TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
   struct Case {
     ExplainPipelineArguments arguments;
     const char* message;
   };
+  const char* const of_table = "cannot be combined with --table, which contains their values";
+  const char* const of_wait = "with --wait stages compute nothing";
   const Case cases[] = {
       {{.schedule = "zbh1"}, "explain pipeline: --schedule must be one of gpipe, "},
       {{.stages = 0}, "--stages must be from 1 to 64, got 0"},
@@ -365,18 +412,37 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
       {{.schedule = "zbv", .stages = 5}, "zbv has two stages on each worker"},
       {{.schedule = "zbv", .stages = 1}, "got --stages 1 and 1 worker"},
       {{.schedule = "interleaved", .stages = 5, .workers = 2}, "equally many stages on each"},
+      {{.workers = 0}, "--workers must be from 1 to 64, got 0"},
       {{.micro_batches = 0}, "--micro-batches must be from 1"},
-      {{.stages = 4, .table = "x.csv"},
-       "cannot be combined with --table, which contains their values"},
-      {{.width = 4}, "belong to --measured"},
+      {{.schedule = "1f1b", .table = "x.csv"}, of_table},
+      {{.stages = 4, .table = "x.csv"}, of_table},
+      {{.workers = 4, .table = "x.csv"}, of_table},
+      {{.micro_batches = 4, .table = "x.csv"}, of_table},
       {{.wait = 100}, "belong to --measured"},
+      {{.activation = "relu"}, "belong to --measured"},
+      {{.width = 4}, "belong to --measured"},
+      {{.layers = 4}, "belong to --measured"},
+      {{.samples = 4}, "belong to --measured"},
+      {{.threads = 4}, "belong to --measured"},
+      {{.steps = 4}, "belong to --measured"},
       {{.measured = true, .wait = 0}, "--wait must be from 1"},
-      {{.measured = true, .wait = 5, .width = 4}, "with --wait stages compute nothing"},
+      {{.measured = true, .wait = 5, .activation = "relu"}, of_wait},
+      {{.measured = true, .wait = 5, .width = 4}, of_wait},
+      {{.measured = true, .wait = 5, .layers = 4}, of_wait},
+      {{.measured = true, .wait = 5, .samples = 4}, of_wait},
+      {{.measured = true, .wait = 5, .threads = 4}, of_wait},
+      {{.measured = true, .width = 0}, "--width must be from 1"},
+      {{.measured = true, .layers = 0}, "--layers must be from 1"},
+      {{.measured = true, .samples = 0}, "--samples must be from 1"},
+      {{.measured = true, .threads = 0}, "--threads must be from 1"},
       {{.measured = true, .activation = "tanh"}, "--activation must be one of relu, gelu"},
       {{.message_cost = 1.0, .measured = true}, "remove --message-cost"},
+      {{.message_cost = 0.0, .measured = true}, "remove --message-cost"},
       {{.message_cost = -1.0}, "--message-cost must be from 0"},
       {{.measured = true, .steps = 0}, "--steps must be from 1"},
       {{.svg = "/nowhere/at/all.svg"}, "--svg: the folder /nowhere/at does not exist"},
+      {{.csv = "/nowhere/at/all.csv"}, "--csv: the folder /nowhere/at does not exist"},
+      {{.json = "/nowhere/at/all.json"}, "--json: the folder /nowhere/at does not exist"},
   };
   for (const Case& each : cases) {
     EXPECT_THAT(message_of<ConfigError>([&] { resolve(each.arguments); }), HasSubstr(each.message));

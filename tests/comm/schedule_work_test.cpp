@@ -2,11 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/algorithms/schedule_work.h>
 #include <lockstep/comm/backends/gloo/gloo_backend.h>
 #include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/kernels/reduce.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
 #include <tests/comm/backends/loopback_backend.h>
 #include <tests/support/ranks.h>
 
@@ -155,16 +165,32 @@ TEST(ScheduleWork, TakesAnyNumberOfElements) {
   }
 }
 
-// In float16, 2048 + 1 is 2048.
+// In float16, 2048 + 1 is 2048; in bfloat16, 256 + 1 is 256. One rank has the large value, and all
+// others have 1.
 TEST(ScheduleWork, AddsSixteenBitFloatsInFloat32) {
-  for (const Algorithm algorithm : kAlgorithms) {
-    std::vector<torch::Tensor> tensors;
-    for (const double value : {2048.0, 1.0, 1.0})
-      tensors.push_back(torch::full({9}, value, torch::kHalf));
-    Ranks(3).run(algorithm, tensors, ReduceOp::kSum);
-    for (const auto& tensor : tensors) {
-      EXPECT_TRUE(torch::equal(tensor, torch::full({9}, 2050.0, torch::kHalf)))
-          << algorithm_name(algorithm);
+  const std::pair<torch::ScalarType, double> large_values[] = {{torch::kHalf, 2048},
+                                                               {torch::kBFloat16, 256}};
+  for (const auto& [type, large] : large_values) {
+    for (const Algorithm algorithm : kAlgorithms) {
+      for (const ReduceOp op :
+           {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::premultiplied_sum(0.5)}) {
+        for (const int size : {3, 5}) {
+          for (int place = 0; place < size; ++place) {
+            std::vector<torch::Tensor> tensors;
+            for (int rank = 0; rank < size; ++rank) {
+              tensors.push_back(torch::full({9}, rank == place ? large : 1.0, type));
+            }
+            const torch::Tensor expected = expected_of(tensors, op, type);
+            Ranks(size).run(algorithm, tensors, op);
+            for (const auto& tensor : tensors) {
+              ASSERT_TRUE(torch::equal(tensor, expected))
+                  << algorithm_name(algorithm) << " " << toString(type) << " "
+                  << reduce_op_name(op.kind) << " of " << size << ", large on " << place << ": got "
+                  << tensor << ", expected " << expected;
+            }
+          }
+        }
+      }
     }
   }
 }
@@ -261,6 +287,64 @@ TEST(ScheduleWork, KeepsADeadline) {
   const auto work = ranks.start(0, Algorithm::kTree, torch::ones({8}), ReduceOp::kSum);
   EXPECT_THROW(work->wait(std::chrono::milliseconds(10)), TimeoutError);
   EXPECT_THROW(work->wait(), TimeoutError);  // every wait fails
+}
+
+// A transfer that takes all the time that a wait gives it and then succeeds.
+class LastMomentWork final : public Work {
+ public:
+  explicit LastMomentWork(std::vector<std::chrono::milliseconds>& limits) : limits_(limits) {}
+  void wait(std::optional<std::chrono::milliseconds> timeout) override {
+    limits_.push_back(timeout.value());
+    const Deadline deadline(*timeout);
+    while (!deadline.expired()) std::this_thread::yield();
+    is_done_ = true;
+  }
+  bool is_completed() override { return is_done_; }
+  std::exception_ptr error() const override { return nullptr; }
+
+ private:
+  std::vector<std::chrono::milliseconds>& limits_;
+  bool is_done_ = false;
+};
+
+class LastMomentBackend final : public Backend {
+ public:
+  const std::string& name() const override { return name_; }
+  std::shared_ptr<Work> start(const Collective&) override {
+    throw InternalError("point-to-point only");
+  }
+  std::shared_ptr<Work> send(torch::Tensor, int, MessageTag) override {
+    return std::make_shared<LastMomentWork>(limits);
+  }
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int>, MessageTag) override {
+    tensor.zero_();
+    return std::make_shared<LastMomentWork>(limits);
+  }
+  torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
+    return torch::zeros(shape, dtype);
+  }
+  void abort(const std::string&) override {}
+  void check() override {}
+
+  std::vector<std::chrono::milliseconds> limits{};  // the timeouts of all waits for transfers
+
+ private:
+  const std::string name_ = "last moment";
+};
+
+// The first transfer takes the whole timeout, so that the others get none of it.
+TEST(ScheduleWork, DividesItsTimeoutAmongItsTransfers) {
+  constexpr std::chrono::milliseconds kTimeout{2};
+  for (const Algorithm algorithm : kAlgorithms) {
+    const auto backend = std::make_shared<LastMomentBackend>();
+    start_all_reduce(algorithm, backend, nullptr, /*rank=*/0, /*size=*/4, /*operation=*/0,
+                     torch::ones({8}), ReduceOp::kSum, nullptr)
+        ->wait(kTimeout);
+    ASSERT_GT(backend->limits.size(), 1U) << algorithm_name(algorithm);
+    EXPECT_LE(backend->limits[0], kTimeout);
+    backend->limits.erase(backend->limits.begin());
+    EXPECT_THAT(backend->limits, Each(std::chrono::milliseconds(0))) << algorithm_name(algorithm);
+  }
 }
 
 TEST(ScheduleWork, EndsTheGroupWhenItFailsByItself) {

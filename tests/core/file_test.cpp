@@ -10,14 +10,20 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <lockstep/core/append_file.h>
 #include <lockstep/core/atomic_file.h>
 #include <lockstep/core/atomic_folder.h>
+#include <lockstep/core/directory.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/file_lock.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
@@ -54,6 +60,93 @@ TEST(MappedFile, ShowsTheWholeFileAndSurvivesMoving) {
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(moved.bytes().data()), moved.bytes().size()),
             "content");
   EXPECT_TRUE(file.bytes().empty());
+}
+
+// The number of this process's open descriptors, and that of its maps of files in `directory`.
+std::pair<std::ptrdiff_t, std::size_t> open_and_mapped(const TemporaryDirectory& directory) {
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  const std::string maps = read_text("/proc/self/maps");
+  const std::string folder = std::filesystem::canonical(directory.path()).string();
+  std::size_t mapped = 0;
+  for (auto at = maps.find(folder); at != std::string::npos; at = maps.find(folder, at + 1)) {
+    ++mapped;
+  }
+  return {open, mapped};
+}
+
+TEST(Files, LeaveNothingOpenOrMapped) {
+  const TemporaryDirectory directory;
+  directory.write("file", "content");
+  directory.write("empty", "");
+  directory.write("folder/inside", "x");
+  ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
+  struct Use {
+    const char* name;
+    std::function<void()> call;
+  };
+  const Use uses[] = {
+      {"a map",
+       [&] {
+         const auto [open, mapped] = open_and_mapped(directory);
+         const MappedFile file(directory / "file");
+         EXPECT_EQ(open_and_mapped(directory), std::pair(open + 1, mapped + 1));
+       }},
+      {"a map that moves",
+       [&] {
+         MappedFile file(directory / "file");
+         const MappedFile moved(std::move(file));
+       }},
+      {"a map of nothing", [&] { const MappedFile file(directory / "empty"); }},
+      {"a map of a folder", [&] { const MappedFile file(directory / "folder"); }},
+      {"a map of a pipe", [&] { const MappedFile file(directory / "pipe"); }},
+      {"a whole file",
+       [&] {
+         std::vector<std::byte> content;
+         read_file(directory / "file", 7, content);
+       }},
+      {"a file that is too large",
+       [&] {
+         std::vector<std::byte> content;
+         read_file(directory / "file", 6, content);
+       }},
+      {"an atomic file", [&] { write_file_atomically(directory / "atomic", "x"); }},
+      {"an atomic file that is given up",
+       [&] { AtomicFile(directory / "atomic").write_at(0, "x"); }},
+      {"an atomic file over a folder", [&] { write_file_atomically(directory / "folder", "x"); }},
+      {"an atomic folder",
+       [&] {
+         AtomicFolder folder(directory / "whole");
+         folder.write("file", {});
+         folder.commit();
+       }},
+      {"an atomic folder that is given up",
+       [&] { AtomicFolder(directory / "whole").write("file", {}); }},
+      {"a link", [&] { replace_link(directory / "link", "file"); }},
+      {"a probe", [&] { make_writable_directory(directory.path()); }},
+      {"a list", [&] { list_directory(directory.path()); }},
+      {"records", [&] { AppendFile(directory / "records", AppendMode::kContinue).append("x"); }},
+      {"records that move",
+       [&] {
+         AppendFile first(directory / "records", AppendMode::kContinue);
+         AppendFile second(std::move(first));
+         second = AppendFile(directory / "more records", AppendMode::kContinue);
+       }},
+      {"a lock", [&] { const FileLock lock(directory / "lock", "x"); }},
+      {"a lock that is taken",
+       [&] {
+         const FileLock lock(directory / "lock", "x");
+         EXPECT_THROW(FileLock(directory / "lock", "x"), ConfigError);
+       }},
+  };
+  for (const Use& use : uses) {
+    const auto before = open_and_mapped(directory);
+    try {
+      use.call();
+    } catch (const DataError&) {
+      // Some of these uses fail, which must not leave anything open either.
+    }
+    EXPECT_EQ(open_and_mapped(directory), before) << use.name;
+  }
 }
 
 TEST(ReadFile, ReadsTheWholeFileIntoTheSameMemory) {

@@ -268,6 +268,70 @@ TEST(OnnxGraphBuilder, ConvertsToAWiderTypeAndBack) {
   EXPECT_EQ(pool.type_of(pooled.at(1)), ElementType::kInt64);
 }
 
+// A conversion of an omitted input would be a node without input. Arguments that are no elements,
+// such as the sizes of a border, keep their type.
+TEST(OnnxGraphBuilder, ConvertsOnlyInputsThatAreThere) {
+  struct Case {
+    const char* op;
+    onnx::Names inputs;
+    std::vector<std::string> operators;
+  };
+  const Case cases[] = {
+      {"Clip", {"x", "y", "z"}, {"Cast x", "Cast y", "Cast z", "Clip"}},
+      {"Clip", {"x", "", "z"}, {"Cast x", "Cast z", "Clip"}},
+      {"Clip", {"x", "y", ""}, {"Cast x", "Cast y", "Clip"}},
+      {"Clip", {"x", "", ""}, {"Cast x", "Clip"}},
+      {"Clip", {"x"}, {"Cast x", "Clip"}},
+      {"Max", {"x", "y", "z"}, {"Cast x", "Cast y", "Cast z", "Max"}},
+      {"MatMul", {"x", "y"}, {"Cast x", "Cast y", "MatMul"}},
+      {"Where", {"truth", "x", "y"}, {"Cast x", "Cast y", "Where"}},
+      {"CumSum", {"x", "n"}, {"Cast x", "CumSum"}},
+      {"Pad", {"x", "n", "y"}, {"Cast x", "Cast y", "Pad"}},
+      {"Pad", {"x", "n", ""}, {"Cast x", "Pad"}},
+      {"Pad", {"x", "n"}, {"Cast x", "Pad"}},
+  };
+  for (const Case& each : cases) {
+    GraphBuilder builder(20, /*half=*/false);
+    for (const char* const name : {"x", "y", "z"}) builder.declare(name, ElementType::kInt16);
+    builder.declare("n", ElementType::kInt64);
+    builder.declare("truth", ElementType::kBool);
+    builder.add(each.op, each.inputs);
+    std::vector<std::string> operators;
+    for (const onnx::OnnxNode& node : builder.graph().nodes) {
+      const std::string input = node.inputs.empty() ? "nothing" : node.inputs[0];
+      operators.push_back(node.op_type == "Cast" ? "Cast " + input : node.op_type);
+    }
+    ASSERT_FALSE(operators.empty()) << each.op;
+    EXPECT_EQ(operators.back(), lockstep::str("Cast ", each.op)) << "back to int16";
+    operators.pop_back();
+    EXPECT_EQ(operators, each.operators) << each.op;
+  }
+}
+
+// Inputs that are omitted at the end are left out, those before others have no name.
+TEST(OnnxGraphBuilder, LeavesOmittedInputsOut) {
+  struct Case {
+    const char* op;
+    onnx::Names inputs;
+    onnx::Names kept;
+  };
+  const Case cases[] = {{"Clip", {"x", "", "y"}, {"x", "", "y"}},
+                        {"Clip", {"x", "y", ""}, {"x", "y"}},
+                        {"Clip", {"x", "", ""}, {"x"}},
+                        {"Pad", {"x", "n", ""}, {"x", "n"}},
+                        {"Resize", {"x", "", "", "n"}, {"x", "", "", "n"}},
+                        {"GRU", {"x", "y", "y", "", "", ""}, {"x", "y", "y"}},
+                        {"LSTM", {"x", "y", "y", "", "", "y", ""}, {"x", "y", "y", "", "", "y"}}};
+  for (const Case& each : cases) {
+    GraphBuilder builder(20, /*half=*/false);
+    for (const char* const name : {"x", "y"}) builder.declare(name, ElementType::kFloat);
+    builder.declare("n", ElementType::kInt64);
+    builder.add(each.op, each.inputs);
+    EXPECT_THAT(operators_of(builder), ElementsAre(each.op));
+    EXPECT_EQ(builder.graph().nodes.back().inputs, each.kept) << each.op;
+  }
+}
+
 TEST(OnnxGraphBuilder, NumbersNamesThatAreTaken) {
   GraphBuilder builder(20, /*half=*/false);
   builder.declare("x", ElementType::kFloat);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -156,6 +157,62 @@ TEST(TensorBoardFile, HasTheFieldsOfEachMessage) {
   expect_part(5, "\x22\x03run\x29" + double_bytes({2}));
   expect_part(6, "\x22\x0b\x08\x01\x11" + double_bytes({3}));
   expect_part(7, "\x22\x0b\x08\x02\x11" + double_bytes({4}));
+}
+
+// An integer as a protobuf message has it, without its field.
+std::string varint_bytes(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>((value & 0x7F) | 0x80);
+  return bytes + static_cast<char>(value);
+}
+
+// Numbers that a float or a 32-bit integer cannot hold.
+TEST(TensorBoardFile, KeepsAllDigits) {
+  const TemporaryDirectory directory;
+  const double now = 1700000000.125;
+  const std::int64_t step = (std::int64_t{1} << 40) + 1;
+  formats::TensorBoardFile file(directory.path(), now);
+  const std::vector<std::pair<HyperParameter, double>> parameters = {
+      {{"a", std::int64_t{16777217}}, 16777217.0},  // 2^24 + 1
+      {{"b", std::int64_t{-16777217}}, -16777217.0},
+      {{"c", std::int64_t{4294967297}}, 4294967297.0},  // 2^32 + 1
+      {{"d", std::int64_t{9007199254740991}}, 9007199254740991.0},
+      {{"e", 0.1}, 0.1},
+      {{"f", 1e300}, 1e300},
+  };
+  std::vector<HyperParameter> to_log;
+  for (const auto& [parameter, number] : parameters) to_log.push_back(parameter);
+  file.begin_session(now, "run", to_log);
+  file.end_session(now, true);
+  const LogMoment moment{.step = step, .time = now};
+  const NamedValue values[] = {{"loss", 1}};
+  file.add_scalars(moment, values);
+  file.add_histogram(
+      moment, "weights",
+      {.edges = {-0.1, 0.1, 0.3}, .counts = {16777217, 1}, .sum = 0.7, .sum_of_squares = 1e300});
+  file.add_image(moment, "digits", "PNG bytes", 70000, 300);
+  file.add_text(moment, "note", "words");
+  const std::vector<std::string> events = events_in(read_text(file.path()));
+  ASSERT_EQ(events.size(), 7U);
+  const auto expect_part = [&](std::size_t event, const std::string& part) {
+    EXPECT_NE(events[event].find(part), std::string::npos) << event;
+  };
+  for (const std::string& event : events) {
+    EXPECT_TRUE(event.starts_with("\x09" + double_bytes({now})));
+  }
+  for (const auto& [parameter, number] : parameters) {
+    expect_part(1, "\x0a\x01" + parameter.name + "\x12\x09\x11" + double_bytes({number}));
+  }
+  expect_part(1, "\x29" + double_bytes({now}));
+  expect_part(2, "\x11" + double_bytes({now}));
+  for (std::size_t event = 3; event < events.size(); ++event) {
+    expect_part(event, "\x10" + varint_bytes(static_cast<std::uint64_t>(step)));
+  }
+  expect_part(4, "\x09" + double_bytes({-0.1}) + "\x11" + double_bytes({0.3}) + "\x19" +
+                     double_bytes({16777218}) + "\x21" + double_bytes({0.7}) + "\x29" +
+                     double_bytes({1e300}) + "\x32\x18" + double_bytes({-0.1, 0.1, 0.3}) +
+                     "\x3a\x18" + double_bytes({0, 16777217, 1}));
+  expect_part(5, "\x08" + varint_bytes(300) + "\x10" + varint_bytes(70000));
 }
 
 // A single such name would stop TensorBoard from reading the rest of the file.

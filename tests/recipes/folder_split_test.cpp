@@ -298,9 +298,28 @@ TEST_F(FolderSplit, KeepsDecodedImages) {
 
 TEST_F(FolderSplit, KeepsAsManyAsItIsTold) {
   write_colours(directory_, "photos", 20, 2);
-  load("autoencoder", {.cache_bytes = 5 * 3 * 160 * 160});
-  EXPECT_THAT(messages_[0], AllOf(HasSubstr("5 of 20 images stay in memory"),
-                                  HasSubstr("the others are decoded in every epoch")));
+  constexpr std::int64_t kImageBytes = 3 * 160 * 160;
+  struct Case {
+    std::int64_t cache_bytes;
+    const char* images;
+    const char* bytes;
+  };
+  const Case cases[] = {
+      {kImageBytes, "1 of 20 ", "76.8 kB"},        {5 * kImageBytes - 1, "4 of 20 ", "307 kB"},
+      {5 * kImageBytes, "5 of 20 ", "384 kB"},     {5 * kImageBytes + 1, "5 of 20 ", "384 kB"},
+      {6 * kImageBytes - 1, "5 of 20 ", "384 kB"}, {20 * kImageBytes - 1, "19 of 20 ", "1.5 MB"},
+      {20 * kImageBytes, "all 20 ", "1.5 MB"},     {21 * kImageBytes - 1, "all 20 ", "1.5 MB"},
+      {22 * kImageBytes, "all 20 ", "1.5 MB"}};
+  for (const Case& each : cases) {
+    messages_.clear();
+    load("autoencoder", {.cache_bytes = each.cache_bytes});
+    const bool is_all = each.cache_bytes >= 20 * kImageBytes;
+    EXPECT_EQ(messages_.at(0),
+              lockstep::str(each.images, "images stay in memory once they are decoded, ",
+                            each.bytes, " at 160x160 pixels",
+                            is_all ? "" : "; the others are decoded in every epoch"))
+        << each.cache_bytes;
+  }
   messages_.clear();
   const recipes::RecipeData data = load("autoencoder", {.cache_bytes = 0});
   EXPECT_THAT(messages_, ElementsAre(HasSubstr("split by seed")));

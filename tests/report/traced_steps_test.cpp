@@ -1,5 +1,9 @@
 #include <lockstep/report/html/traced_steps.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -187,6 +191,88 @@ TEST_F(TracedSteps, FollowTheReductionsOfAHybrid) {
                           "rank 1 between phases 700 to 710", "rank 0 transfer 710 to 800",
                           "rank 0 between phases 800 to 805", "rank 0 reduce gradients 805 to 810",
                           "rank 0 optimizer 810 to 900"));
+}
+
+// Spans that follow each other within a microsecond are adjacent: clocks are no more precise.
+TEST_F(TracedSteps, FollowSpansThatAreNearlyAdjacent) {
+  const auto phase = [](int rank, const char* name, double begin, double end) {
+    return html::TracedSpan{.rank = rank,
+                            .name = name,
+                            .category = "phase",
+                            .track = "training",
+                            .begin = begin,
+                            .end = end};
+  };
+  const auto action = [](const char* name, const char* category, int worker, double begin,
+                         double end) {
+    return html::TracedSpan{.name = name,
+                            .category = category,
+                            .track = str("worker ", worker),
+                            .begin = begin,
+                            .end = end};
+  };
+  const auto exposed = [](int rank, double begin, double end) {
+    return html::TracedSpan{.rank = rank,
+                            .name = "exposed communication",
+                            .category = "communication",
+                            .track = "backward",
+                            .begin = begin,
+                            .end = end};
+  };
+  const auto transfer = [](int rank, double begin, double end) {
+    return html::TracedSpan{.rank = rank,
+                            .name = "reduction",
+                            .category = "communication",
+                            .track = "bucket 0",
+                            .begin = begin,
+                            .end = end,
+                            .last_rank = 1};
+  };
+  const auto path_of = [](int ranks, std::vector<html::TracedSpan> spans) {
+    html::TracedRun run{.ranks = ranks};
+    run.spans = std::move(spans);
+    std::ranges::stable_sort(run.spans, {}, &html::TracedSpan::begin);
+    run.steps.push_back({.name = "step 1"});
+    run.steps[0].ranks[0] = {0, 1000};
+    if (ranks == 2) run.steps[0].ranks[1] = {0, 990};
+    return texts(html::critical_path(run, run.steps[0]));
+  };
+  EXPECT_THAT(path_of(1, {phase(0, "forward", 0, 299.5), phase(0, "backward", 300, 899.25),
+                          phase(0, "optimizer", 900, 1000)}),
+              ElementsAre("rank 0 forward 0 to 300", "rank 0 backward 300 to 900",
+                          "rank 0 optimizer 900 to 1000"));
+  EXPECT_THAT(path_of(1, {phase(0, "forward", 0, 300.5), phase(0, "backward", 300, 900.75),
+                          phase(0, "optimizer", 900, 1000)}),
+              ElementsAre("rank 0 forward 0 to 300", "rank 0 backward 300 to 900",
+                          "rank 0 optimizer 900 to 1000"))
+      << "spans that overlap";
+  EXPECT_THAT(path_of(1, {phase(0, "forward", 0, 300), phase(0, "backward", 300, 898.5),
+                          phase(0, "optimizer", 900, 1000)}),
+              ElementsAre("rank 0 forward 0 to 300", "rank 0 backward 300 to 898.5",
+                          "rank 0 between phases 898.5 to 900", "rank 0 optimizer 900 to 1000"))
+      << "a gap of more than a microsecond";
+  // The wait ends just before the optimizer begins, and the transfer just before or after the wait.
+  for (const double end : {898.75, 899.25, 899.75}) {
+    EXPECT_THAT(
+        path_of(2, {phase(0, "backward", 0, 900), exposed(0, 500, 899.25), transfer(0, 800, end),
+                    phase(0, "optimizer", 900, 1000), phase(1, "backward", 0, 900),
+                    exposed(1, 800, 900), transfer(1, 800, 900), phase(1, "optimizer", 900, 990)}),
+        ElementsAre("rank 1 backward 0 to 800", "rank 0 transfer 800 to 900",
+                    "rank 0 optimizer 900 to 1000"))
+        << end;
+  }
+  EXPECT_THAT(
+      path_of(1, {action("0F0", "forward", 0, 0, 299.5), action("0B0", "backward", 0, 300, 899.25),
+                  phase(0, "optimizer", 900, 1000)}),
+      ElementsAre("rank 0 forward 0 to 300", "rank 0 backward 300 to 899.25",
+                  "rank 0 between phases 899.25 to 900", "rank 0 optimizer 900 to 1000"));
+  // The sender's clock says that the message ended just after it was received.
+  EXPECT_THAT(path_of(1, {action("0F0", "forward", 0, 0, 199.5),
+                          action("0SEND_F0", "message", 0, 200, 300.75),
+                          action("1RECV_F0", "message", 1, 0, 300),
+                          action("1F0", "forward", 1, 300, 900), phase(0, "optimizer", 900, 1000)}),
+              ElementsAre("rank 0 forward 0 to 200", "rank 0 message 200 to 300",
+                          "rank 0 forward 300 to 900", "rank 0 optimizer 900 to 1000"));
 }
 
 // The barrier after the step is not counted as a wait of the step.

@@ -207,6 +207,32 @@ TEST(ModelSummary, CountsTiedAndFrozenParameters) {
   EXPECT_THAT(shapes.at(""), ElementsAre(4, 2, 7));
 }
 
+// Two modules that register one mask, and a batch norm under two names.
+TEST(ModelSummary, CountsSharedBuffersAndModulesOnce) {
+  namespace nn = torch::nn;
+  nn::Module net("Sharing");
+  const torch::Tensor mask = torch::zeros({7}, torch::kInt64);
+  const auto make_child = [&](const char* name) {
+    const auto child = std::make_shared<nn::Module>(name);
+    child->register_buffer("mask", mask);
+    return child;
+  };
+  net.register_module("first", make_child("First"));
+  net.register_module("second", make_child("Second"));
+  net.register_buffer("mask", mask);
+  EXPECT_EQ(summarize(net).buffer_bytes, 7 * 8);
+  net.register_buffer("own", torch::zeros({3}, torch::kUInt8));
+  EXPECT_EQ(summarize(net).buffer_bytes, 7 * 8 + 3);
+  const nn::BatchNorm1d norm(5);
+  net.register_module("norm", norm);
+  net.register_module("again", norm);
+  const ModelSummary summary = summarize(net);
+  EXPECT_EQ(summary.buffer_bytes, 7 * 8 + 3 + 2 * 5 * 4 + 8) << "two statistics and a counter";
+  EXPECT_EQ(summary.trainable, 2 * 5);
+  EXPECT_EQ(summary.frozen, 0);
+  EXPECT_EQ(summary.parameter_bytes, 2 * 5 * 4);
+}
+
 template <class Value>
 struct SummaryGenericImpl : torch::nn::Module {};
 

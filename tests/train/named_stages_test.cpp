@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
@@ -20,6 +21,7 @@ namespace lockstep::train {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing_support::message_of;
 
@@ -88,6 +90,53 @@ TEST(NamedStages, AreAsManyAsTheTaskWasAskedFor) {
   ASSERT_EQ(stages[1].parameters.size(), 2U);
   EXPECT_EQ(stages[1].parameters[0].first, "1.weight") << "by its name in the whole model";
   EXPECT_EQ(stages[1].parameters[1].first, "1.bias");
+}
+
+// A batch norm without an affine map has buffers, but no parameters.
+torch::nn::Sequential net_with_buffers() {
+  const auto norm = torch::nn::BatchNormOptions(3).affine(false);
+  return torch::nn::Sequential(torch::nn::Linear(3, 3), torch::nn::BatchNorm1d(norm),
+                               torch::nn::Linear(3, 2));
+}
+
+std::vector<torch::nn::Sequential> layers_of(const torch::nn::Sequential& net) {
+  return split(net, {1, 1, 1});
+}
+
+TEST(NamedStages, HaveAllParametersAndBuffersOfTheModelAndNoOthers) {
+  const torch::nn::Sequential net = net_with_buffers();
+  const auto own = layers_of(net), foreign = layers_of(net_with_buffers());
+  struct Cut {
+    std::vector<torch::nn::Sequential> stages;
+    std::string message;
+  };
+  const Cut cuts[] = {
+      {{own[1], own[2]}, "none of the 2 stages has '0.weight' of the model"},
+      {{own[0], own[2]}, "none of the 2 stages has '1.running_mean' of the model"},
+      {{own[0], own[1]}, "none of the 2 stages has '2.weight' of the model"},
+      {{own[0], own[1], foreign[2]}, "stage 2 has '2.weight', which the model does not have; "},
+      {{own[0], foreign[1], own[2]},
+       "stage 1 has '1.running_mean', which the model does not have; "},
+      {own, "nothing was thrown"},
+      {{own[2], own[1], own[0]}, "nothing was thrown"},
+  };
+  for (const Cut& cut : cuts) {
+    ClassificationTask task(net, ClassificationLoss::kCrossEntropy,
+                            [&](int) { return pipeline::stage_modules(cut.stages); });
+    EXPECT_THAT(message_of<ConfigError>([&] {
+                  named_stages(task, task.module(), static_cast<int>(cut.stages.size()),
+                               StepSettings(), "hybrid");
+                }),
+                HasSubstr(cut.message));
+  }
+  ClassificationTask whole(net, ClassificationLoss::kCrossEntropy,
+                           [&](int) { return pipeline::stage_modules(own); });
+  const auto stages = named_stages(whole, whole.module(), 3, StepSettings(), "hybrid");
+  EXPECT_THAT(stages[1].parameters, IsEmpty());
+  EXPECT_THAT(stages[2].buffers, IsEmpty());
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : stages[1].buffers) names.push_back(name);
+  EXPECT_THAT(names, ElementsAre("1.running_mean", "1.running_var", "1.num_batches_tracked"));
 }
 
 // Micro-batches of 3 and 1 samples. The call without a graph is that of a forward that will be

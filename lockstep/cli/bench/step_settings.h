@@ -40,6 +40,8 @@ struct BenchStepArguments {
   std::optional<int> image_size;
   std::optional<std::string> cut;
   std::optional<std::string> only;
+
+  bool operator==(const BenchStepArguments&) const = default;
 };
 
 /// The strategies that are compared in one set of ranks.

@@ -29,6 +29,8 @@ struct ExplainPipelineArguments {
   std::optional<std::string> svg{};
   std::optional<std::string> csv{};
   std::optional<std::string> json{};
+
+  bool operator==(const ExplainPipelineArguments&) const = default;
 };
 
 struct ExplainPipelineSettings {

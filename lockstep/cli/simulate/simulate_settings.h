@@ -27,6 +27,8 @@ struct SimulateArguments {
   bool shares_parameters = false;
   std::string format = "table";
   std::optional<std::string> json;
+
+  bool operator==(const SimulateArguments&) const = default;
 };
 
 struct SimulateSettings {

@@ -21,6 +21,8 @@ struct CheckpointArguments {
   std::optional<std::int64_t> keep_checkpoints;
   std::optional<std::string> save_top_k;
   bool in_background = false;
+
+  bool operator==(const CheckpointArguments&) const = default;
 };
 
 /// Adds the options to `command`; parsing writes them into `to`.

@@ -38,6 +38,8 @@ struct LimitArguments {
   std::string profiler = "none";
   bool trace = false;
   std::optional<std::int64_t> trace_steps;
+
+  bool operator==(const LimitArguments&) const = default;
 };
 
 /// Each function adds the options of one group of --help to `command`; parsing writes them into

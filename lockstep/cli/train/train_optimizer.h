@@ -21,6 +21,8 @@ struct OptimizerArguments {
   std::optional<std::pair<double, double>> betas;
   std::optional<double> eps;
   bool amsgrad = false;
+
+  bool operator==(const OptimizerArguments&) const = default;
 };
 
 /// Adds the options to `command`; parsing writes them into `to`.

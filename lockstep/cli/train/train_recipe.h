@@ -21,6 +21,8 @@ struct RecipeArguments {
   std::optional<std::string> weights;
   std::optional<double> val_fraction;
   std::optional<std::string> cache;
+
+  bool operator==(const RecipeArguments&) const = default;
 };
 
 struct RecipeSettings {

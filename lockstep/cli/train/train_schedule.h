@@ -23,6 +23,8 @@ struct ScheduleArguments {
   std::optional<double> max_momentum;
   std::optional<std::string> plateau;
   std::optional<double> warmup_epochs;
+
+  bool operator==(const ScheduleArguments&) const = default;
 };
 
 /// The values of --schedule for the learning rate and for a pipeline.

@@ -79,6 +79,8 @@ struct TrainArguments {
   std::optional<std::string> log_dir;
   std::optional<std::string> mlflow_uri;
   double timeout_seconds = 300;
+
+  bool operator==(const TrainArguments&) const = default;
 };
 
 struct TrainSettings {

@@ -48,14 +48,20 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   };
   if (has_ended()) return wait_again();
   std::unique_lock turn(work_mutex_, std::defer_lock);
-  if (!timeout) turn.lock();
-  if (timeout && !turn.try_lock_for(Deadline(*timeout).remaining())) {
-    throw TimeoutError(lockstep::str("waited ", static_cast<double>(timeout->count()) / 1e3,
-                                     " s while another thread waits for the same operation"));
+  std::optional<std::chrono::milliseconds> left = timeout;
+  if (!timeout) {
+    turn.lock();
+  } else if (!turn.try_lock()) {
+    const Deadline deadline(*timeout);
+    if (!turn.try_lock_for(deadline.remaining())) {
+      throw TimeoutError(lockstep::str("waited ", static_cast<double>(timeout->count()) / 1e3,
+                                       " s while another thread waits for the same operation"));
+    }
+    left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
   }
   if (has_ended()) return wait_again();  // another thread may have waited in the meantime
   try {
-    work_->wait(timeout);
+    work_->wait(left);
   } catch (const ConfigError&) {
     if (!work_->error()) throw;  // the wait was invalid; the operation continues
     fail(std::current_exception());

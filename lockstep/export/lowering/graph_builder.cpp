@@ -71,12 +71,12 @@ std::string GraphBuilder::unique_name(const std::string& wish) {
 }
 
 void GraphBuilder::require_one_type(const std::string& op_type, const Names& inputs) const {
-  const std::size_t first = deciding_input(op_type);
-  const ElementType type = type_of(inputs.at(first));
-  const std::size_t last = std::min(inputs.size() - first, inputs_of_one_type(op_type)) + first;
-  for (std::size_t i = first; i < last; ++i) {
+  const ElementType type = type_of(inputs.at(deciding_input(op_type)));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ElementType other = type_of(inputs[i]);
-    if (other == type || other == ElementType::kUndefined) continue;
+    if (!has_deciding_type(op_type, i) || other == type || other == ElementType::kUndefined) {
+      continue;
+    }
     throw Unsupported(str("its arguments are of the types ", type_name(type), " and ",
                           type_name(other), ", which ONNX's ", op_type, " does not take together"));
   }
@@ -84,8 +84,7 @@ void GraphBuilder::require_one_type(const std::string& op_type, const Names& inp
 
 Names GraphBuilder::add(const std::string& op_type, Names inputs, Attributes attributes,
                         std::size_t outputs) {
-  const std::size_t first = deciding_input(op_type);
-  const ElementType type = type_of(inputs.at(first));
+  const ElementType type = type_of(inputs.at(deciding_input(op_type)));
   if (type == ElementType::kUndefined) {  // the result of an operation that was refused
     return append(op_type, std::move(inputs), std::move(attributes), outputs);
   }
@@ -97,9 +96,9 @@ Names GraphBuilder::add(const std::string& op_type, Names inputs, Attributes att
   if (*computable == type) {
     return append(op_type, std::move(inputs), std::move(attributes), outputs);
   }
-  for (std::size_t i = 0; i < inputs_of_one_type(op_type) && first + i < inputs.size(); ++i) {
-    std::string& input = inputs[first + i];
-    if (!input.empty()) input = cast(input, *computable);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_omitted = inputs[i].empty();
+    if (!is_omitted && has_deciding_type(op_type, i)) inputs[i] = cast(inputs[i], *computable);
   }
   Names results = append(op_type, std::move(inputs), std::move(attributes), outputs);
   for (std::string& result : results) {

@@ -210,8 +210,10 @@ std::optional<ElementType> computable_type(std::string_view op_type, ElementType
 
 std::size_t deciding_input(std::string_view op_type) { return op_type == "Where" ? 1 : 0; }
 
-std::size_t inputs_of_one_type(std::string_view op_type) {
-  return types_of(op_type, std::numeric_limits<int>::max()).of_one_type;
+bool has_deciding_type(std::string_view op_type, std::size_t i) {
+  if (op_type == "Pad" && i == 2) return true;  // the border's value, behind its sizes
+  const std::size_t first = deciding_input(op_type);
+  return i >= first && i - first < types_of(op_type, std::numeric_limits<int>::max()).of_one_type;
 }
 
 std::vector<ElementType> output_types(const OnnxNode& node, const std::vector<ElementType>& inputs,

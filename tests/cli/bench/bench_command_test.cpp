@@ -12,6 +12,7 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/measuring/other_programs.h>
+#include <lockstep/formats/pack_writer.h>
 #include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
 
@@ -192,6 +193,26 @@ TEST(BenchCommand, CountsTheImagesOfALoader) {
     EXPECT_EQ(row["images_per_second"], rounds[1]);
     EXPECT_GT(rounds[0], 0);
     EXPECT_GT(row["copy_images_per_second"], 0);
+  }
+}
+
+// Images of one, three and four channels are normalized by as many means.
+TEST(BenchCommand, LoadsImagesOfAnyNumberOfChannels) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  const std::string pixels = pattern(std::size_t{4} * 8 * 8);
+  for (const int channels : {1, 3, 4}) {
+    formats::PackWriter writer(folder / "a.pack",
+                               {.name = "squares", .channels = channels, .num_classes = 1},
+                               /*records=*/4);
+    for (int i = 0; i < 4; ++i) {
+      writer.add({as_bytes(pixels).first(static_cast<std::size_t>(channels) * 8 * 8), 0, 8, 8});
+    }
+    writer.finish();
+    expect_success(bench({"loader", "--dataset", (folder / "a.pack").string(), "--operators",
+                          "normalize", "--threads", "0", "--batch-size", "2", "--rounds", "1",
+                          "--seconds", "0.001", "--json", file.string()}));
+    EXPECT_EQ(rows_of(file).size(), 1U) << channels;
   }
 }
 

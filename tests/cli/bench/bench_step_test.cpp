@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/core/error.h>
 #include <tests/support/scoped_environment.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::cli {
 namespace {
@@ -113,6 +115,44 @@ TEST_F(BenchStepSettingsTest, MakeARowOfEachVariant) {
   EXPECT_EQ(resolve(arguments).variants.size(), 24U);
 }
 
+// Every option has a value of its own, so that none can take the place of another.
+TEST_F(BenchStepSettingsTest, HoldWhatTheOptionsSay) {
+  const testing_support::TemporaryDirectory folder;
+  BenchStepArguments arguments;
+  arguments.model = "resnet18";
+  arguments.backend = "gloo";
+  arguments.nproc_per_node = 3;
+  arguments.batch_per_rank = 5;
+  arguments.threads = 6;
+  arguments.precision = "bf16";
+  arguments.optimizer = "adam";
+  arguments.rounds = 7;
+  arguments.steps = 8;
+  arguments.timeout_seconds = 9.5;
+  arguments.json = (folder / "rows.json").string();
+  arguments.trace = (folder / "traces").string();
+  arguments.set_to_none = true;
+  const bench::BenchStepSettings settings = resolve(arguments);
+  EXPECT_EQ(settings.model, "resnet18");
+  EXPECT_EQ(settings.backend, "gloo");
+  EXPECT_EQ(settings.world_size, 3);
+  EXPECT_EQ(settings.batch_per_rank, 5);
+  EXPECT_EQ(settings.threads, 6);
+  EXPECT_EQ(settings.precision, "bf16");
+  EXPECT_EQ(settings.optimizer, "adam");
+  EXPECT_EQ(settings.rounds, 7);
+  EXPECT_EQ(settings.steps, 8);
+  EXPECT_EQ(settings.timeout, std::chrono::milliseconds(9500));
+  EXPECT_EQ(settings.json, folder / "rows.json");
+  EXPECT_EQ(settings.trace, folder / "traces");
+  EXPECT_TRUE(settings.set_to_none);
+  EXPECT_FALSE(settings.alone);
+  arguments = {};
+  arguments.alone = true;
+  EXPECT_TRUE(resolve(arguments).alone);
+  EXPECT_FALSE(resolve(arguments).set_to_none);
+}
+
 TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
   struct Case {
     std::function<void(BenchStepArguments&)> spoil;
@@ -153,6 +193,7 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
        "bench step: --micro-batches belongs to --strategy all"},
       {[](auto& a) { a.recompute = true; }, "bench step: --recompute belongs to --strategy all"},
       {[](auto& a) { a.image_size = 64; }, "bench step: --image-size belongs to --strategy all"},
+      {[](auto& a) { a.cut = "even"; }, "bench step: --cut belongs to --strategy all"},
       {[](auto& a) { a.only = "ddp"; }, "bench step: --only belongs to --strategy all"},
   };
   for (const Case& each : cases) {

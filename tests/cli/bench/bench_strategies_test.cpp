@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <set>
 #include <sstream>
@@ -146,6 +147,38 @@ TEST_F(StrategySettingsTest, HaveDefaultsOfTheModel) {
   EXPECT_EQ(resolve_strategies(arguments).work.threads % 2, 0);
 }
 
+// Every option has a value of its own, so that none can take the place of another.
+TEST_F(StrategySettingsTest, HoldWhatTheOptionsSay) {
+  arguments.model = "resnet18";
+  arguments.backend = "gloo";
+  arguments.threads = 4;
+  arguments.precision = "bf16";
+  arguments.optimizer = "adam";
+  arguments.batch = 6;
+  arguments.micro_batches = 3;
+  arguments.image_size = 48;
+  arguments.cut = "even";
+  arguments.rounds = 7;
+  arguments.steps = 8;
+  arguments.timeout_seconds = 9.5;
+  const bench::BenchStrategiesSettings settings = resolve_strategies(arguments);
+  EXPECT_EQ(settings.model, "resnet18");
+  EXPECT_EQ(settings.backend, "gloo");
+  EXPECT_EQ(settings.work.threads, 4);
+  EXPECT_EQ(settings.precision, "bf16");
+  EXPECT_EQ(settings.optimizer, "adam");
+  EXPECT_EQ(settings.work.batch, 6);
+  EXPECT_EQ(settings.work.micro_batches, 3);
+  EXPECT_FALSE(settings.work.recompute);
+  EXPECT_EQ(settings.image_size, 48);
+  EXPECT_EQ(settings.cut, "even");
+  EXPECT_EQ(settings.rounds, 7);
+  EXPECT_EQ(settings.steps, 8);
+  EXPECT_EQ(settings.timeout, std::chrono::milliseconds(9500));
+  arguments.cut.reset();
+  EXPECT_EQ(resolve_strategies(arguments).cut, "balance");
+}
+
 TEST_F(StrategySettingsTest, LetPipelinesRecompute) {
   arguments.recompute = true;
   const bench::BenchStrategiesSettings settings = resolve_strategies(arguments);
@@ -189,6 +222,10 @@ TEST_F(StrategySettingsTest, NameTheOptionThatIsWrong) {
        "bench step: --image-size belongs to --model resnet18 or resnet50"},
       {[](auto& a) { a.model = "resnet18", a.image_size = 8; },
        "bench step: --image-size must be from 32 to 1024, got 8"},
+      {[](auto& a) { a.cut = "even"; },
+       "bench step: --cut belongs to --model resnet18 or resnet50"},
+      {[](auto& a) { a.model = "resnet18", a.cut = "odd"; },
+       "bench step: --cut must be one of balance, even, got 'odd'"},
       {[](auto& a) { a.nproc_per_node = 2; }, "remove --nproc-per-node"},
       {[](auto& a) { a.batch_per_rank = 2; }, "give it as --batch"},
       {[](auto& a) { a.bucket_cap_mb = "25"; },

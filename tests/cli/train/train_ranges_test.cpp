@@ -1,8 +1,12 @@
 // The ranges of the numbers that `lockstep train` takes, and what it says outside of them.
 #include <lockstep/cli/train/train_settings.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -171,6 +175,126 @@ TEST(TrainRanges, ContainTheirEnds) {
   };
   for (const RangeChange& change : changes) {
     EXPECT_NO_THROW(resolve(changed_arguments(change))) << &change - changes;
+  }
+}
+
+template <class Options>
+concept HasBetas = requires(const Options& options) { options.beta1 + options.beta2; };
+
+// A zero is a number like any other, and not the absence of one.
+TEST(TrainRanges, HaveZeroWhereItIsGiven) {
+  struct Case {
+    RangeChange change;
+    const char* what;
+    std::function<double(const TrainSettings&)> value;
+  };
+  const auto rate = [](const TrainSettings& s) {
+    return std::visit([](const auto& each) { return each.lr; }, s.trainer.optimizer);
+  };
+  const auto decay = [](const TrainSettings& s) {
+    return std::visit([](const auto& each) { return each.weight_decay; }, s.trainer.optimizer);
+  };
+  const auto betas = [](const TrainSettings& s) {
+    return std::visit(
+        [](const auto& each) {
+          if constexpr (HasBetas<decltype(each)>) return each.beta1 + each.beta2;
+          return -1.0;
+        },
+        s.trainer.optimizer);
+  };
+  const Case cases[] = {
+      {[](auto& a) { a.optimizer.lr = 0; }, "--lr", rate},
+      {[](auto& a) { a.optimizer.name = "adam", a.optimizer.lr = 0; }, "--lr of adam", rate},
+      {[](auto& a) { a.optimizer.weight_decay = 0; }, "--weight-decay", decay},
+      {[](auto& a) { a.recipe = "classify", a.data = "photos", a.optimizer.weight_decay = 0; },
+       "--weight-decay of classify", decay},
+      {[](auto& a) { a.recipe = "resnet50-split", a.optimizer.weight_decay = 0; },
+       "--weight-decay of resnet50-split", decay},
+      {[](auto& a) { a.optimizer.name = "adamw", a.optimizer.weight_decay = 0; },
+       "--weight-decay of adamw", decay},
+      {[](auto& a) { a.optimizer.momentum = 0; }, "--momentum",
+       [](const auto& s) { return std::get<SgdOptions>(s.trainer.optimizer).momentum; }},
+      {[](auto& a) { a.optimizer.name = "adamw", a.optimizer.betas = {0, 0}; }, "--betas", betas},
+      {[](auto& a) { a.optimizer.name = "adam", a.optimizer.eps = 0; }, "--eps",
+       [](const auto& s) { return std::get<AdamOptions>(s.trainer.optimizer).eps; }},
+      {[](auto& a) { a.schedule.warmup_epochs = 0; }, "--warmup-epochs",
+       [](const auto& s) { return s.trainer.schedule.warmup_epochs; }},
+      {[](auto& a) { a.schedule = {.schedules = {"one-cycle"}, .pct_start = 0}; }, "--pct-start",
+       [](const auto& s) { return s.trainer.schedule.pct_start; }},
+      {[](auto& a) {
+         a.schedule = {.schedules = {"one-cycle"}, .cycle_momentum = true, .base_momentum = 0};
+       },
+       "--base-momentum", [](const auto& s) { return s.trainer.schedule.base_momentum; }},
+      {[](auto& a) {
+         a.schedule = {.schedules = {"one-cycle"},
+                       .cycle_momentum = true,
+                       .base_momentum = 0,
+                       .max_momentum = 0};
+       },
+       "--max-momentum", [](const auto& s) { return s.trainer.schedule.max_momentum; }},
+      {[](auto& a) { a.limits.limit_val_batches = 0; }, "--limit-test-batches",
+       [](const auto& s) { return static_cast<double>(s.trainer.limit_val_batches.value_or(-1)); }},
+      {[](auto& a) { a.limits.ema_decay = 0; }, "--ema-decay",
+       [](const auto& s) { return s.trainer.ema_decay.value_or(-1); }},
+      {[](auto& a) { a.workers = 0; }, "--workers",
+       [](const auto& s) { return s.workers_per_rank; }},
+      {[](auto& a) { a.recipe = "classify", a.data = "photos", a.of_recipe.val_fraction = 0; },
+       "--val-fraction",
+       [](const auto& s) { return s.of_recipe.validation_fraction.value_or(-1); }},
+      {[](auto& a) { a.recipe = "autoencoder", a.data = "photos", a.of_recipe.cache = "none"; },
+       "--cache",
+       [](const auto& s) { return static_cast<double>(s.of_recipe.cache_bytes.value_or(-1)); }},
+  };
+  for (const Case& each : cases) {
+    const TrainSettings settings = resolve(changed_arguments(each.change));
+    EXPECT_EQ(each.value(settings), 0) << each.what;
+  }
+}
+
+// Every option with every strategy.
+TEST(TrainRanges, RefuseOptionsOfOtherStrategies) {
+  using Names = std::vector<std::string>;
+  struct Case {
+    RangeChange change;
+    const char* option;
+    Names strategies;  // to which the option belongs
+  };
+  const Names pipelines = {"pipeline", "hybrid"};
+  const Case cases[] = {
+      {[](auto& a) { a.devices = 2; }, "--devices", {"dp"}},
+      {[](auto& a) { a.device_weights = "3,1"; }, "--device-weights", {"dp"}},
+      {[](auto& a) { a.dp_loss = "on-each"; }, "--dp-loss", {"dp"}},
+      {[](auto& a) { a.stages = 2; }, "--stages", pipelines},
+      {[](auto& a) { a.micro_batches = 2; }, "--micro-batches", pipelines},
+      {[](auto& a) { a.schedule.schedules = {"gpipe"}; }, "--schedule gpipe", pipelines},
+      {[](auto& a) { a.recompute = true; }, "--recompute", pipelines},
+      {[](auto& a) { a.sync_batchnorm = true; }, "--sync-batchnorm", {"ddp", "zero1"}},
+      {[](auto& a) { a.bucket_cap_mb = 1; }, "--bucket-cap-mb", {"ddp", "zero1"}},
+      {[](auto& a) { a.find_unused_parameters = true; },
+       "--find-unused-parameters",
+       {"ddp", "zero1", "hybrid"}},
+      {[](auto& a) { a.shard_optimizer = true; }, "--shard-optimizer", {"hybrid"}},
+  };
+  const std::map<std::string, int> ranks = {{"single", 1}, {"dp", 1},       {"ddp", 2},
+                                            {"zero1", 2},  {"pipeline", 1}, {"hybrid", 4}};
+  for (const std::string& strategy : strategy_names()) {
+    for (const Case& each : cases) {
+      TrainArguments arguments = changed_arguments(each.change);
+      arguments.strategy = strategy;
+      arguments.nproc_per_node = ranks.at(strategy);
+      const bool belongs = std::ranges::find(each.strategies, strategy) != each.strategies.end();
+      if (belongs) {
+        EXPECT_NO_THROW(resolve(arguments)) << each.option << " with " << strategy;
+        continue;
+      }
+      const std::size_t last = each.strategies.size() - 1;
+      std::string names = each.strategies[last];
+      if (last > 0) names = each.strategies[last - 1] + " and " + names;
+      if (last > 1) names = each.strategies[last - 2] + ", " + names;
+      EXPECT_EQ(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+                lockstep::str("train: ", each.option, " belongs to --strategy ", names))
+          << strategy;
+    }
   }
 }
 

@@ -2,7 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/error.h>
@@ -134,6 +141,128 @@ TEST(ShmMessages, AreMatchedByTag) {
     });
     EXPECT_EQ(errors, no_errors(2)) << size << " bytes";
   }
+}
+
+// Advances the engines of all ranks in this thread, so that nothing depends on how threads are
+// scheduled. Returns whether all transfers are done after a bounded number of rounds.
+bool come_to_their_end(const std::vector<std::shared_ptr<Engine>>& engines,
+                       const std::vector<std::shared_ptr<Transfer>>& transfers) {
+  const auto is_done = [](const auto& transfer) { return transfer->done.load(); };
+  for (int round = 0; round < 1000; ++round) {
+    if (std::all_of(transfers.begin(), transfers.end(), is_done)) return true;
+    for (const auto& engine : engines) engine->advance();
+  }
+  return false;
+}
+
+// Messages with three tags, received in every order, from their source or from any, one call after
+// the other or all calls at the same time. A message longer than the ring is put aside in pieces,
+// and may be asked for meanwhile.
+TEST(ShmMessages, BehindOthersAreFoundInEveryOrder) {
+  const std::size_t ring = Control(nullptr, 2, 0).ring_bytes();
+  for (const std::size_t size : {std::size_t{0}, std::size_t{8}, ring + 1}) {
+    std::vector<Bytes> messages;
+    for (int tag = 0; tag < 3; ++tag) messages.push_back(message(0, tag, size));
+    for (const int source : {0, kAnySource}) {
+      for (const bool at_once : {false, true}) {
+        std::vector<int> order = {0, 1, 2};
+        do {
+          const std::string what = str(size, " bytes from ", source, at_once ? " at once" : "",
+                                       " in the order ", order[0], order[1], order[2]);
+          std::vector<Bytes> sent = messages, got(3, Bytes(size));
+          const ShmGroup group(2);
+          const std::vector engines = {group.engine(0), group.engine(1)};
+          std::vector<std::shared_ptr<Transfer>> sends, receives;
+          for (int tag = 0; tag < 3; ++tag) sends.push_back(send(*engines[0], sent[tag], 1, tag));
+          for (const int tag : order) {
+            receives.push_back(receive(*engines[1], got[tag], source, tag));
+            if (!at_once) {
+              ASSERT_TRUE(come_to_their_end(engines, {receives.back()})) << what << ", tag " << tag;
+            }
+          }
+          ASSERT_TRUE(come_to_their_end(engines, receives)) << what;
+          ASSERT_TRUE(come_to_their_end(engines, sends)) << what;
+          EXPECT_TRUE(got == messages) << what;
+          for (const auto& each : receives) EXPECT_EQ(each->source, 0) << what;
+        } while (std::next_permutation(order.begin(), order.end()));
+      }
+    }
+  }
+}
+
+// Both senders have a message with another tag in front. Rank 1 does not send the awaited one.
+TEST(ShmMessages, BehindOthersAreFoundAtEverySource) {
+  Bytes front(8, std::byte{1}), wanted(8, std::byte{2}), got(8);
+  const ShmGroup group(3);
+  const std::vector engines = {group.engine(0), group.engine(1), group.engine(2)};
+  send(*engines[1], front, 0, 5);
+  send(*engines[2], front, 0, 5);
+  send(*engines[2], wanted, 0, 6);
+  const auto first = receive(*engines[0], got, kAnySource, 6);
+  ASSERT_TRUE(come_to_their_end(engines, {first}));
+  EXPECT_EQ(first->source, 2);
+  EXPECT_EQ(got, wanted);
+  int sources = 0;
+  for (int i = 0; i < 2; ++i) {
+    const auto next = receive(*engines[0], got, kAnySource, 5);
+    ASSERT_TRUE(come_to_their_end(engines, {next}));
+    EXPECT_EQ(got, front);
+    sources += next->source;
+  }
+  EXPECT_EQ(sources, 1 + 2);
+}
+
+// A rank that waits sleeps on these words, and only their writers wake it.
+TEST(ShmMessages, AwaitTheWordsOfAllWhoCanMoveThem) {
+  using Words = std::vector<Word*>;
+  const std::size_t ring = Control(nullptr, 3, 0).ring_bytes();
+  Bytes bytes(8), large(2 * ring);
+  const ShmGroup group(3);
+  const Control control(group.control->data(), 3, group.options.slot_bytes);
+  const auto from_1 = &control.channel(1, 0), from_2 = &control.channel(2, 0);
+  const auto to_1 = &control.channel(0, 1);
+  const auto words_of = [](Engine& engine) {
+    std::vector<comm::AwaitedWord> words;
+    engine.awaited_words(words);
+    Words result;
+    for (const comm::AwaitedWord& each : words) result.push_back(each.word);
+    return result;
+  };
+  const auto waiting = group.engine(0);
+  EXPECT_EQ(words_of(*waiting), Words());
+  receive(*waiting, bytes, 2, 1);
+  EXPECT_EQ(words_of(*waiting), Words({&from_2->written})) << "from rank 2";
+  receive(*waiting, bytes, kAnySource, 2);
+  EXPECT_EQ(words_of(*waiting), Words({&from_1->written, &from_2->written})) << "from any rank";
+  send(*waiting, large, 1);
+  EXPECT_EQ(words_of(*waiting), Words({&to_1->read, &from_1->written, &from_2->written}))
+      << "to a full ring, too";
+  // A message that is half received, and another one that is half put aside.
+  for (const int tag : {0, 1}) {
+    Bytes more(4 * ring), taken(4 * ring);
+    const ShmGroup pair(2);
+    const Control of_pair(pair.control->data(), 2, pair.options.slot_bytes);
+    const auto receiver = pair.engine(0), sender = pair.engine(1);
+    send(*sender, more, 0, 0);
+    receive(*receiver, tag == 0 ? taken : bytes, kAnySource, tag);
+    EXPECT_EQ(words_of(*receiver), Words({&of_pair.channel(1, 0).written})) << "tag " << tag;
+  }
+}
+
+// The 32-bit counters of bytes and chunks wrap around. The place of a byte or chunk in its ring is
+// the counter modulo the size of the ring, which must therefore divide 2^32.
+TEST(ShmMessages, HaveRingsWhoseCountersMayWrapAround) {
+  for (int size = 1; size <= kMaxRanks; ++size) {
+    const std::size_t ring = Control(nullptr, size, 0).ring_bytes();
+    EXPECT_TRUE(std::has_single_bit(ring)) << ring << " bytes for " << size << " ranks";
+    EXPECT_GE(ring, std::size_t{16} << 10) << size << " ranks";
+    EXPECT_LE(ring, std::size_t{512} << 10) << size << " ranks";
+    EXPECT_EQ(Control::bytes(size, 0) % kPage, 0U) << size << " ranks";
+  }
+  EXPECT_TRUE(std::has_single_bit(kRing));
+  constexpr std::uint32_t kLast = ~std::uint32_t{0};
+  EXPECT_EQ(counter_difference(kLast + 3, kLast), 3);
+  EXPECT_EQ(counter_difference(kLast, kLast + 3), -3);
 }
 
 TEST(ShmMessages, FromAnySourceSayWhoSent) {

@@ -423,6 +423,14 @@ void add_whole_number_edges(CaseList& cases) {
   cases.add("lt", [](const Tensor& x, const Tensor& y) { return x < y; },
             {small, rows_of({-3.5, 2, 1.5, 4.5, -1})});
   cases.add("eq", [](const Tensor& x, const Tensor& y) { return x == y; }, {chars[0], bytes[0]});
+  // onnxruntime lacks these for int16, so that a wider type computes them.
+  const MakeInput shorts = rows_of({-3000, 2000, 1, 500, -1}, torch::kShort);
+  cases.add("clamp", [](const Tensor& x) { return x.clamp(2, 9); }, {shorts});
+  cases.add("clamp", [](const Tensor& x) { return x.clamp(std::nullopt, 9); }, {shorts});
+  cases.add("clamp", [](const Tensor& x) { return x.clamp(2, std::nullopt); }, {shorts});
+  cases.add("constant_pad_nd", [](const Tensor& x) { return at::constant_pad_nd(x, {1, 2}, 7); },
+            {shorts});
+  cases.add("amax", [](const Tensor& x) { return x.amax(1); }, {shorts});
 }
 
 // onnxruntime adds up and multiplies whole numbers in float64, which holds them up to 2^53.

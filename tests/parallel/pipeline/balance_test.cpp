@@ -115,6 +115,26 @@ TEST(Balance, LeavesNoTrace) {
   EXPECT_FALSE(net->parameters()[1].grad().defined());
 }
 
+// The first layer changes its input in place, and so does one whose input needs a gradient.
+TEST(Balance, LeavesTheSampleAsItWas) {
+  for (const BalanceBy by : {BalanceBy::kTime, BalanceBy::kBytes}) {
+    for (const bool requires_grad : {false, true}) {
+      torch::nn::Sequential net(torch::nn::ReLU(torch::nn::ReLUOptions(true)),
+                                torch::nn::Linear(4, 4),
+                                torch::nn::ReLU(torch::nn::ReLUOptions(true)));
+      const torch::Tensor before = torch::tensor({{-1.0F, 2.0F, -3.0F, 4.0F}});
+      const torch::Tensor sample = before.clone().requires_grad_(requires_grad);
+      const auto version = sample._version();
+      const Balance choice = balance(net, sample, 2, by);
+      EXPECT_EQ(choice.of_layers.size(), 3U);
+      EXPECT_TRUE(sample.equal(before)) << sample;
+      EXPECT_EQ(sample._version(), version);
+      EXPECT_EQ(sample.requires_grad(), requires_grad);
+      EXPECT_FALSE(sample.grad().defined());
+    }
+  }
+}
+
 // The last layer rejects this sample, after the layers before it have run.
 TEST(Balance, LeavesNoTraceWhereALayerFails) {
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),

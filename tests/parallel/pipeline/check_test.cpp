@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -56,6 +58,48 @@ TEST(PipelineCheck, SaysWhatIsWrong) {
     EXPECT_THAT(error_of(table_of(csv, "mine")), HasSubstr(message)) << csv;
   }
   EXPECT_THAT(error_of(Table{}), HasSubstr("has 0 micro-batches, 0 stages and 0 workers"));
+}
+
+// Tables made by hand may hold any numbers. Each change is made to a correct table of two stages,
+// two workers and two micro-batches.
+TEST(PipelineCheck, RefusesNumbersThatAreOutOfRange) {
+  struct Change {
+    std::function<void(Table&)> make;
+    const char* message;
+  };
+  const auto append = [](Action action, std::size_t worker = 1) {
+    return [action, worker](Table& table) { table.workers[worker].push_back(action); };
+  };
+  const Change changes[] = {
+      {append({Kind::kForward, 0, 2}, 0), "worker 0: 0F2 names none of the 2 micro-batches"},
+      {append({Kind::kForward, 1, 2}), "worker 1: 1F2 names none of the 2 micro-batches"},
+      {append({Kind::kForward, 1, -1}), "worker 1: 1F-1 names none of the 2 micro-batches"},
+      {append({Kind::kBackward, 1, 2}), "worker 1: 1B2 names none of the 2 micro-batches"},
+      {append({Kind::kBackwardInput, 1, 2}), "worker 1: 1I2 names none of the 2 micro-batches"},
+      {append({Kind::kBackwardWeight, 1, 2}), "worker 1: 1W2 names none of the 2 micro-batches"},
+      {append({Kind::kSendForward, 0, 2}, 0), "0SEND_F2 names none of the 2 micro-batches"},
+      {append({Kind::kReceiveForward, 1, 2}), "1RECV_F2 names none of the 2 micro-batches"},
+      {append({Kind::kSendBackward, 1, 2}), "1SEND_B2 names none of the 2 micro-batches"},
+      {append({Kind::kReceiveBackward, 0, 2}, 0), "0RECV_B2 names none of the 2 micro-batches"},
+      {append({Kind::kReduce, 1, 0}), "1REDUCE_GRAD names none of the 2 micro-batches"},
+      {append({Kind::kReduce, 1, -2}), "1REDUCE_GRAD names none of the 2 micro-batches"},
+      {append({Kind::kForward, 2, 0}), "worker 1: 2F0 names a stage that this worker does not"},
+      {append({Kind::kForward, 0, 0}), "worker 1: 0F0 names a stage that this worker does not"},
+      {append({Kind::kForward, -1, 0}), "worker 1: -1F0 names a stage that this worker does not"},
+      {[](Table& table) { table.micro_batches = 1; },
+       "worker 0: 0F1 names none of the 1 micro-batches"},
+      {[](Table& table) { table.micro_batches = 3; }, "worker 0: 0F2 is missing"},
+      {[](Table& table) { table.micro_batches = 0; }, "has 0 micro-batches, 2 stages"},
+      {[](Table& table) { table.worker_of[1] = 2; }, "nobody holds stage 1"},
+      {[](Table& table) { table.worker_of[1] = -1; }, "nobody holds stage 1"},
+      {[](Table& table) { table.worker_of.push_back(0); }, "worker 0: 2F0 is missing"},
+  };
+  EXPECT_EQ(error_of(gpipe(2, 2)), "");
+  for (const auto& [make, message] : changes) {
+    Table table = gpipe(2, 2);
+    make(table);
+    EXPECT_THAT(error_of(table), HasSubstr(message));
+  }
 }
 
 TEST(PipelineCheck, NamesWhoWaitsForWhom) {

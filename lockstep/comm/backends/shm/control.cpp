@@ -15,7 +15,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
 }
 
 // Large enough that sender and receiver can work at the same time, small enough that the rings of
-// all pairs together stay in the caches: 512 KiB for two ranks, 16 KiB for 64.
+// all pairs together stay in the caches: 512 KiB for two ranks, 16 KiB for 64. A power of two, so
+// that positions in the ring stay continuous when the 32-bit counters of bytes wrap around.
 std::size_t ring_bytes_for(int size) {
   const std::size_t ranks = std::bit_ceil(static_cast<std::size_t>(std::max(size, 2)));
   return std::max((std::size_t{1} << 20) / ranks, std::size_t{16} << 10);

@@ -1,0 +1,134 @@
+// Where each option of `lockstep train` is stored.
+#include <lockstep/cli/train/train_options.h>
+
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include <tests/cli/option_table.h>
+
+namespace lockstep::cli {
+namespace {
+
+TEST(TrainOptions, ReachTheirOwnFields) {
+  testing_support::expect_own_fields<TrainArguments>(
+      add_train_options,
+      {
+          {{"mnist"}, [](auto& a) { a.recipe = "mnist"; }},
+          // Recipe
+          {{"--model", "resnet34"}, [](auto& a) { a.of_recipe.model = "resnet34"; }},
+          {{"--image-size", "96"}, [](auto& a) { a.of_recipe.image_size = 96; }},
+          {{"--weights", "a.pt"}, [](auto& a) { a.of_recipe.weights = "a.pt"; }},
+          {{"--val-fraction", "0.25"}, [](auto& a) { a.of_recipe.val_fraction = 0.25; }},
+          {{"--cache", "3MB"}, [](auto& a) { a.of_recipe.cache = "3MB"; }},
+          // Strategy
+          {{"--strategy", "zero1"}, [](auto& a) { a.strategy = "zero1"; }},
+          {{"--devices", "3"}, [](auto& a) { a.devices = 3; }},
+          {{"--device-weights", "3,1"}, [](auto& a) { a.device_weights = "3,1"; }},
+          {{"--dp-loss", "on-each"}, [](auto& a) { a.dp_loss = "on-each"; }},
+          {{"--stages", "4"}, [](auto& a) { a.stages = 4; }},
+          {{"--micro-batches", "5"}, [](auto& a) { a.micro_batches = 5; }},
+          {{"--recompute"}, [](auto& a) { a.recompute = true; }},
+          {{"--shard-optimizer"}, [](auto& a) { a.shard_optimizer = true; }},
+          {{"--sync-batchnorm"}, [](auto& a) { a.sync_batchnorm = true; }},
+          {{"--find-unused-parameters"}, [](auto& a) { a.find_unused_parameters = true; }},
+          {{"--bucket-cap-mb", "0.5"}, [](auto& a) { a.bucket_cap_mb = 0.5; }},
+          // Processes and devices
+          {{"--nproc-per-node", "6"}, [](auto& a) { a.nproc_per_node = 6; }},
+          {{"--accelerator", "cpu"}, [](auto& a) { a.accelerator = "cpu"; }},
+          {{"--share-gpu"}, [](auto& a) { a.share_gpu = true; }},
+          {{"--backend", "gloo"}, [](auto& a) { a.backend = "gloo"; }},
+          {{"--timeout", "7.5"}, [](auto& a) { a.timeout_seconds = 7.5; }},
+          {{"--threads", "8"}, [](auto& a) { a.threads = 8; }},
+          // Length of the run
+          {{"--batch-size", "9"}, [](auto& a) { a.batch_size = 9; }},
+          {{"--max-epochs", "10"}, [](auto& a) { a.max_epochs = 10; }},
+          {{"--accumulate-grad-batches", "11"}, [](auto& a) { a.accumulate_grad_batches = 11; }},
+          {{"--min-epochs", "12"}, [](auto& a) { a.limits.min_epochs = 12; }},
+          {{"--max-steps", "13"}, [](auto& a) { a.limits.max_steps = 13; }},
+          {{"--max-time", "1:30"}, [](auto& a) { a.limits.max_time = "1:30"; }},
+          {{"--early-stopping", "loss:3"}, [](auto& a) { a.limits.early_stopping = "loss:3"; }},
+          {{"--fast-dev-run", "14"}, [](auto& a) { a.limits.fast_dev_run = 14; }},
+          {{"--limit-train-batches", "15"}, [](auto& a) { a.limits.limit_train_batches = 15; }},
+          {{"--overfit-batches", "16"}, [](auto& a) { a.limits.overfit_batches = 16; }},
+          // Evaluation
+          {{"--limit-test-batches", "17"}, [](auto& a) { a.limits.limit_val_batches = 17; }},
+          {{"--limit-val-batches", "18"}, [](auto& a) { a.limits.limit_val_batches = 18; }},
+          {{"--check-val-every-n-epoch", "19"},
+           [](auto& a) { a.limits.check_val_every_n_epoch = 19; }},
+          {{"--val-check-interval", "20"}, [](auto& a) { a.limits.val_check_interval = 20; }},
+          {{"--num-sanity-val-steps", "21"}, [](auto& a) { a.limits.num_sanity_val_steps = 21; }},
+          {{"--ema-decay", "0.75"}, [](auto& a) { a.limits.ema_decay = 0.75; }},
+          // Optimizer
+          {{"--optimizer", "adam"}, [](auto& a) { a.optimizer.name = "adam"; }},
+          {{"--lr", "0"}, [](auto& a) { a.optimizer.lr = 0; }},
+          {{"--weight-decay", "0"}, [](auto& a) { a.optimizer.weight_decay = 0; }},
+          {{"--momentum", "0"}, [](auto& a) { a.optimizer.momentum = 0; }},
+          {{"--nesterov"}, [](auto& a) { a.optimizer.nesterov = true; }},
+          {{"--betas", "0.5", "0.625"}, [](auto& a) { a.optimizer.betas = std::pair(0.5, 0.625); }},
+          {{"--eps", "0"}, [](auto& a) { a.optimizer.eps = 0; }},
+          {{"--amsgrad"}, [](auto& a) { a.optimizer.amsgrad = true; }},
+          {{"--gradient-clip-norm", "1.5"}, [](auto& a) { a.limits.gradient_clip_norm = 1.5; }},
+          {{"--gradient-clip-val", "2.5"}, [](auto& a) { a.limits.gradient_clip_val = 2.5; }},
+          {{"--gradient-clip-algorithm", "value"},
+           [](auto& a) { a.limits.gradient_clip_algorithm = "value"; }},
+          {{"--on-nan", "skip"}, [](auto& a) { a.limits.on_nan = "skip"; }},
+          // Schedules
+          {{"--schedule", "step", "--schedule", "gpipe"},
+           [](auto& a) { a.schedule.schedules = {"step", "gpipe"}; }},
+          {{"--step-epochs", "3.5"}, [](auto& a) { a.schedule.step_epochs = 3.5; }},
+          {{"--milestones", "3,4"}, [](auto& a) { a.schedule.milestones = "3,4"; }},
+          {{"--gamma", "0.25"}, [](auto& a) { a.schedule.gamma = 0.25; }},
+          {{"--pct-start", "0"}, [](auto& a) { a.schedule.pct_start = 0; }},
+          {{"--div-factor", "22"}, [](auto& a) { a.schedule.div_factor = 22; }},
+          {{"--final-div-factor", "23"}, [](auto& a) { a.schedule.final_div_factor = 23; }},
+          {{"--cycle-momentum"}, [](auto& a) { a.schedule.cycle_momentum = true; }},
+          {{"--base-momentum", "0"}, [](auto& a) { a.schedule.base_momentum = 0; }},
+          {{"--max-momentum", "0"}, [](auto& a) { a.schedule.max_momentum = 0; }},
+          {{"--plateau", "loss:5"}, [](auto& a) { a.schedule.plateau = "loss:5"; }},
+          {{"--warmup-epochs", "0"}, [](auto& a) { a.schedule.warmup_epochs = 0; }},
+          // Computation
+          {{"--precision", "bf16"}, [](auto& a) { a.precision = "bf16"; }},
+          {{"--matmul-precision", "high"}, [](auto& a) { a.matmul_precision = "high"; }},
+          {{"--cudnn-benchmark"}, [](auto& a) { a.cudnn_benchmark = true; }},
+          {{"--memory-format", "contiguous"}, [](auto& a) { a.memory_format = "contiguous"; }},
+          {{"--cuda-graph"}, [](auto& a) { a.cuda_graph = true; }},
+          {{"--no-fused-kernels"}, [](auto& a) { a.no_fused_kernels = true; }},
+          {{"--seed", "24"}, [](auto& a) { a.seed = 24; }},
+          {{"--deterministic"}, [](auto& a) { a.limits.deterministic = true; }},
+          {{"--detect-anomaly"}, [](auto& a) { a.limits.detect_anomaly = true; }},
+          // Data
+          {{"--data", "photos"}, [](auto& a) { a.data = "photos"; }},
+          {{"--loader", "cuda"}, [](auto& a) { a.loader = "cuda"; }},
+          {{"--workers", "0"}, [](auto& a) { a.workers = 0; }},
+          {{"--on-corrupt-image", "skip"}, [](auto& a) { a.on_corrupt_image = "skip"; }},
+          {{"--max-image-pixels", "25"}, [](auto& a) { a.max_image_pixels = 25; }},
+          {{"--decoding", "scaled"}, [](auto& a) { a.decoding = "scaled"; }},
+          {{"--exif-transpose"}, [](auto& a) { a.exif_transpose = true; }},
+          {{"--mix", "cutmix"}, [](auto& a) { a.mix = "cutmix"; }},
+          // Checkpoints
+          {{"--out", "run"}, [](auto& a) { a.out = "run"; }},
+          {{"--resume"}, [](auto& a) { a.resume = true; }},
+          {{"--overwrite"}, [](auto& a) { a.overwrite = true; }},
+          {{"--every-n-train-steps", "26"},
+           [](auto& a) { a.checkpoints.every_n_train_steps = 26; }},
+          {{"--keep-checkpoints", "27"}, [](auto& a) { a.checkpoints.keep_checkpoints = 27; }},
+          {{"--save-top-k", "loss:2"}, [](auto& a) { a.checkpoints.save_top_k = "loss:2"; }},
+          {{"--background-checkpoints"}, [](auto& a) { a.checkpoints.in_background = true; }},
+          // Logs and reports
+          {{"--log-every-n-steps", "28"}, [](auto& a) { a.limits.log_every_n_steps = 28; }},
+          {{"--model-summary", "-1"}, [](auto& a) { a.limits.model_summary = -1; }},
+          {{"--log-histograms-every-n-steps", "29"},
+           [](auto& a) { a.limits.log_histograms_every_n_steps = 29; }},
+          {{"--profiler", "simple"}, [](auto& a) { a.limits.profiler = "simple"; }},
+          {{"--trace"}, [](auto& a) { a.limits.trace = true; }},
+          {{"--trace-steps", "30"}, [](auto& a) { a.limits.trace_steps = 30; }},
+          {{"--json", "run.json"}, [](auto& a) { a.json = "run.json"; }},
+          {{"--logger", "csv,jsonl"}, [](auto& a) { a.logger = "csv,jsonl"; }},
+          {{"--log-dir", "logs"}, [](auto& a) { a.log_dir = "logs"; }},
+          {{"--mlflow-uri", "http://host:1"}, [](auto& a) { a.mlflow_uri = "http://host:1"; }},
+      });
+}
+
+}  // namespace
+}  // namespace lockstep::cli
