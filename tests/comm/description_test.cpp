@@ -64,6 +64,14 @@ TEST(Description, NamesWhatAReductionDoes) {
             "reduce_scatter[float32, 4, bitwise xor]");
   EXPECT_EQ(describe(reducing_call(CallKind::kAllReduce, ReduceOp::premultiplied_sum(0.5))),
             "all_reduce[float32, 4, premultiplied sum by 0.5]");
+  const std::pair<ReduceOp, const char*> operations[] = {{ReduceOp::kProduct, "product"},
+                                                         {ReduceOp::kMin, "min"},
+                                                         {ReduceOp::kBitwiseAnd, "bitwise and"},
+                                                         {ReduceOp::kBitwiseOr, "bitwise or"}};
+  for (const auto& [op, name] : operations) {
+    EXPECT_EQ(describe(reducing_call(CallKind::kAllReduce, op)),
+              str("all_reduce[float32, 4, ", name, "]"));
+  }
   CallDescription by_ring = reducing_call(CallKind::kAllReduce, ReduceOp::kMax);
   by_ring.algorithm = Algorithm::kRing;
   EXPECT_EQ(describe(by_ring), "all_reduce[float32, 4, max, by ring]");

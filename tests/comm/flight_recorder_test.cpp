@@ -1,6 +1,7 @@
 #include <lockstep/comm/diagnostics/flight_recorder.h>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
@@ -137,6 +139,27 @@ TEST(FlightRecorder, ForgetsRemovedGroupsOnceTheirOperationsAreOverwritten) {
   EXPECT_THAT(recorder.pickle(), Not(HasSubstr("gone")));
 }
 
+TEST(FlightRecorder, ForgetsAGroupThatWasNeverUsed) {
+  FlightRecorder recorder(0, 2, 2);
+  auto* stays = recorder.add_group("stays", {0, 1});
+  recorder.created(stays, 0, call(CallKind::kBarrier, 0));
+  recorder.remove_group(recorder.add_group("gone", {0, 1}));
+  EXPECT_THAT(recorder.pickle(), HasSubstr("gone"));
+  recorder.add_group("next", {0, 1});
+  EXPECT_THAT(recorder.pickle(), Not(HasSubstr("gone")));
+  EXPECT_THAT(recorder.pickle(), HasSubstr("stays"));
+}
+
+TEST(FlightRecorder, KeepsAtLeastOneOperation) {
+  FlightRecorder recorder(0, 2, 0);
+  auto* group = recorder.add_group("world", {0, 1});
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    recorder.completed(recorder.created(group, i, call(CallKind::kAllReduce, 10 + i)));
+  }
+  EXPECT_THAT(recorder.pickle(), HasSubstr("all_reduce[float32, 11]"));
+  EXPECT_THAT(recorder.pickle(), Not(HasSubstr("all_reduce[float32, 10]")));
+}
+
 TEST(FlightRecorder, DumpsIntoAFolderOfThisUserAlone) {
   const testing_support::TemporaryDirectory folder;
   FlightRecorder recorder(3, 4);
@@ -181,12 +204,15 @@ TEST(FlightRecorder, CountsOnlyMessagesThatHaveCome) {
   const auto ended = recorder.created(group, 6, any);
   recorder.completed(ended, /*source=*/1);
   recorder.completed(ended, /*source=*/1);
+  recorder.completed(recorder.created(group, 7, call(CallKind::kBarrier, 0)), /*source=*/1);
+  recorder.completed(recorder.created(group, 8, any), /*source=*/1);
   std::vector<std::string> names;
   for (const RecordedCall& each : recorder.completed_since(Clock::time_point::min())) {
     names.push_back(each.message);
   }
   EXPECT_THAT(names, ElementsAre("2 to 0 message 0", "1 to 0 message 0", "2 to 0 message 1",
-                                 "2 to 0 message 2", "0 to 2 message 0", "1 to 0 message 1"));
+                                 "2 to 0 message 2", "0 to 2 message 0", "1 to 0 message 1", "",
+                                 "1 to 0 message 2"));
 }
 
 TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
@@ -196,6 +222,33 @@ TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
   std::filesystem::create_directory_symlink(folder.path() / "elsewhere", folder.path() / "link");
   EXPECT_THROW(recorder.dump(folder.path() / "link"), DataError);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "elsewhere"));
+  folder.write("file", "kept");
+  EXPECT_EQ(
+      testing_support::message_of<DataError>([&] { recorder.dump(folder / "file"); }),
+      "cannot write the flight recorder into " + (folder / "file").string() + ": not a folder");
+  EXPECT_EQ(testing_support::message_of<DataError>([&] { recorder.dump(folder / "file/below"); }),
+            "cannot create the folder " + (folder / "file/below").string() + ": Not a directory");
+  EXPECT_EQ(testing_support::read_text(folder / "file"), "kept");
+}
+
+TEST(FlightRecorder, RefusesTheFolderOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to another user";
+  const testing_support::TemporaryDirectory folder;
+  const auto directory = folder / "flight";
+  std::filesystem::create_directory(directory);
+  if (chown(directory.c_str(), 65534, 65534) != 0) GTEST_SKIP() << "this system has no such user";
+  EXPECT_EQ(testing_support::message_of<DataError>([&] { FlightRecorder(0, 1).dump(directory); }),
+            "cannot write the flight recorder into " + directory.string() +
+                ": it belongs to user 65534, expected 0");
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+}
+
+// TMPDIR may name a folder that has been removed.
+TEST(FlightRecorder, UsesTheUsualFolderWhereTheUsersIsMissing) {
+  const testing_support::TemporaryDirectory folder;
+  testing_support::ScopedEnvironment environment;
+  environment.set("TMPDIR", (folder / "missing").string());
+  EXPECT_EQ(user_flight_directory(), str("/tmp/lockstep_flight_", geteuid()));
 }
 
 // It is not enough that this user owns the folder of the job: the owner of the parent folder can

@@ -368,6 +368,35 @@ TEST(Network, RanksOfEveryHostReachWhereRankZeroListens) {
   }
 }
 
+// A name that is not known yet is looked up again after a pause; any other error ends the wait.
+TEST(Network, LooksUpANameAgainUntilItsTimeIsOver) {
+  const testing_support::CapturedLog log;
+  int calls = 0;
+  const auto unknown_before = [&](int known) {
+    return [&calls, known] {
+      if (++calls < known) throw NameNotKnownYet("cannot resolve the host 'a': try again");
+    };
+  };
+  retry_look_up(std::chrono::milliseconds(0), unknown_before(1));
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(error_of([&] { retry_look_up(std::chrono::milliseconds(0), unknown_before(9)); }),
+              "cannot resolve the host 'a': try again, for 0 s");
+  EXPECT_EQ(calls, 2);
+  EXPECT_THAT(log.lines(), testing::IsEmpty());
+  calls = 0;
+  retry_look_up(std::chrono::hours(1), unknown_before(3));
+  EXPECT_EQ(calls, 3);
+  EXPECT_THAT(log.lines(), testing::ElementsAre("warning: cannot resolve the host 'a': try again; "
+                                                "trying again for 20 s"))
+      << "once, and no longer than resolvers that never answer deserve";
+  const auto other = [&] {
+    ++calls;
+    throw CommError("no such host");
+  };
+  EXPECT_EQ(error_of([&] { retry_look_up(std::chrono::hours(1), other); }), "no such host");
+  EXPECT_EQ(calls, 4);
+}
+
 TEST(Network, ResolvesAndRoutes) {
   EXPECT_EQ(resolve_address("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(local_address_towards("127.0.0.1", 1), "127.0.0.1");

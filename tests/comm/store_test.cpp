@@ -130,7 +130,10 @@ TEST_F(Store, DropsStrangers) {
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), set_without_magic,
         Message(Query::kValidate).add(std::uint32_t{7}).bytes(), greeting + endless,
-        greeting + missing, greeting + std::string(1, '\x63')}) {
+        greeting + missing, greeting + std::string(1, '\x63'),
+        greeting + Message(Query::kMeet).add_text("not 32 bytes").bytes(),
+        greeting + Message(Query::kMultiGet).add_texts({"missing"}).bytes(),
+        greeting + Message(Query::kWait).add(~std::uint64_t{0}).bytes()}) {
     const int fd = comm::connect_to_listener("127.0.0.1", port_, std::chrono::seconds(30));
     ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
     pollfd polled{fd, POLLIN, 0};
@@ -333,6 +336,63 @@ TEST(StoreConnection, CannotBeUsedAfterAnAnswerForWhichThereIsNoMemory) {
     throw Error(text_of<std::system_error>([&] { store.check({"k"}); }));
   });
   EXPECT_THAT(errors[0], ::testing::StartsWith("the store at 127.0.0.1:"));
+}
+#endif
+
+// What a store never sends: the length of a text that no client could have set.
+TEST(StoreConnection, RefusesATextThatIsTooLong) {
+  for (const std::uint64_t length : {(std::uint64_t{1} << 30) + 1, ~std::uint64_t{0}}) {
+    FakeStore fake([&](int connection) {
+      answer_greeting(connection);
+      receive(connection, Message(Query::kMultiGet).add_texts({"k"}).bytes().size());
+      answer(connection, length);
+    });
+    Connection store(to(fake.port()));
+    for (int turn = 0; turn < 2; ++turn) {
+      EXPECT_EQ(text_of<std::system_error>([&] { store.get({"k"}); }),
+                str("the store at 127.0.0.1:", fake.port(), ": Protocol error"));
+    }
+  }
+}
+
+// A process that is killed with unread data resets its connections.
+TEST(StoreConnection, SaysThatTheStoreWasReset) {
+  FakeStore fake([](int connection) {
+    answer_greeting(connection);
+    const linger at_once{1, 0};
+    setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    receive(connection, Message(Query::kCheck).add_texts({"k"}).bytes().size());
+    close(connection);
+  });
+  Connection store(to(fake.port()));
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(text_of<std::system_error>([&] { store.check({"k"}); }),
+              str("the store at 127.0.0.1:", fake.port(), ": Connection reset by peer"));
+  }
+}
+
+// The child has a copy of the store, but not the thread that serves it. ThreadSanitizer does not
+// expect a child to detach that thread.
+#if !defined(__SANITIZE_THREAD__)
+TEST(StoreServer, IsLeftToItsProcessByAForkedChild) {
+  const int fd = comm::listen_on("127.0.0.1", 0);
+  const std::uint16_t port = comm::bound_port(fd);
+  auto server = std::make_unique<Server>(fd);
+  Connection before(to(port));
+  before.set("k", "v");
+  EXPECT_THAT(before.get({"k"}), ElementsAre("v"));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);
+    server.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "the child waited for a thread that it does not have";
+  EXPECT_THAT(before.get({"k"}), ElementsAre("v"));
+  EXPECT_THAT(Connection(to(port)).get({"k"}), ElementsAre("v"));
 }
 #endif
 

@@ -70,6 +70,8 @@ TEST(PinToCpus, RestrictsTheCallingThread) {
   EXPECT_TRUE(pinned);
   EXPECT_EQ(seen, Cpus{available.back()});
   EXPECT_EQ(available_cpus(), available);
+  EXPECT_FALSE(pin_to_cpus({})) << "a thread needs a processor";
+  EXPECT_EQ(available_cpus(), available);
 }
 
 TEST(PeakRss, GrowsWithMemoryThatIsTouched) {

@@ -92,6 +92,19 @@ TEST(Credentials, AreHiddenByTheNamesOfTheirParameters) {
     const std::string word = std::string("http://h/?") + name + "=x";
     EXPECT_EQ(word_without_credentials(word), word);
   }
+  for (const char* name : {"pass", "my-key", "my_key", "passphrase", "authorization", "jwt"}) {
+    EXPECT_EQ(word_without_credentials(std::string("http://h/?") + name + "=x"),
+              std::string("http://h/?") + name + "=***");
+  }
+  // A semicolon belongs to the value unless a parameter with a name follows it.
+  for (const char* value : {"a;b", "a;", "a;=b", "a;b;", "a;;"}) {
+    EXPECT_EQ(word_without_credentials(std::string("http://h/?token=") + value + "&b=2"),
+              "http://h/?token=***&b=2")
+        << value;
+  }
+  EXPECT_EQ(word_without_credentials("http://h/?token=a;b=2"), "http://h/?token=***;b=2");
+  EXPECT_EQ(word_without_credentials("http://h/?token="), "http://h/?token=***");
+  EXPECT_EQ(word_without_credentials("http://h/?token=.,"), "http://h/?token=***.,");
   EXPECT_EQ(word_without_credentials("http://h/?token=a&x&secret=b#key=c;sig=d"),
             "http://h/?token=***&x&secret=***#key=***;sig=***");
 }
@@ -111,6 +124,25 @@ TEST(Credentials, MayHaveUnusualNamesAndPlaces) {
       {"http://a@b@c", "http://***@c"},
       {"http://u:p@a/http://v:q@b", "http://***@b"},
       {"http://host/@:x", "http://***@:x"},
+      {"http://[::1]:50a/x@host", "http://***@host"},
+      {"http://[::1]x/y@host", "http://***@host"},
+      {"http://[::1/x@host", "http://***@host"},
+      {"http://[::1]:/a@b", "http://[::1]:/a@b"},
+      {"http://[fe80::1%25]/a@b", "http://[fe80::1%25]/a@b"},
+      {"http:///a:b@host", "http://***@host"},
+      {"ada:pw@sha256", "***@sha256"},
+      {"ada:pw@sha256:0123456789abcdef0123456789abcde",
+       "***@sha256:0123456789abcdef0123456789abcde"},
+      {"ada:pw@sha256:0123456789abcdef0123456789abcdeg",
+       "***@sha256:0123456789abcdef0123456789abcdeg"},
+      {"ada:pw@md5:0123456789abcdef0123456789abcdef", "***@md5:0123456789abcdef0123456789abcdef"},
+      {"std::f@12", "std::f@12"},
+      {"std::f@12x", "***@12x"},
+      {"std::f@GLIBC_x", "***@GLIBC_x"},
+      {"std::f@GLIBC_", "***@GLIBC_"},
+      {"std::f@_2", "***@_2"},
+      {"std::f@glibc_2", "***@glibc_2"},
+      {"std::f@got", "std::f@got"},
   };
   for (const auto& [word, hidden] : cases) EXPECT_EQ(word_without_credentials(word), hidden);
 }
@@ -145,6 +177,14 @@ TEST(Credentials, AreTakenOutOfAnAddress) {
   EXPECT_EQ(address_parts("https://ada%40:pw%21@host").password, "pw!");
   EXPECT_EQ(address_parts("https://ada:a:b%4@host").password, "a:b%4");
   EXPECT_EQ(address_parts("https://ada:%4g%@host").password, "%4g%");
+  // A password may have a slash, which otherwise would begin the path.
+  EXPECT_EQ(address_parts("https://ada:1a/b@host/x").address, "https://host/x");
+  EXPECT_EQ(address_parts("https://ada:1a/b@host/x").password, "1a/b");
+  for (const char* plain : {"https://host:1a/b", "https://[::1]/a@b", "https://[::1]:5000/a@b",
+                            "https://host:/a@b", "https://"}) {
+    EXPECT_EQ(address_parts(plain).address, plain);
+    EXPECT_EQ(address_parts(plain).password, "");
+  }
   EXPECT_EQ(address_parts("https://:pw@host").username, "");
   EXPECT_EQ(address_parts("https://:pw@host").password, "pw");
   for (const char* plain : {"http://host:5000/a@b", "host", "", "ada:secret@host"}) {

@@ -366,13 +366,32 @@ TEST(TemporaryBeside, RemovesWhatADeadProcessLeftAndNothingElse) {
   // Files that are in use, or belong to another host or another file, stay.
   const std::string host = ours.substr(0, ours.rfind('-', ours.rfind('-') - 1));
   const std::string gone = std::to_string(child);
-  const std::vector<std::string> kept = {ours, "file.tmp-elsewhere-" + gone + "-0",
+  const std::vector<std::string> kept = {ours,
+                                         "file.tmp-elsewhere-" + gone + "-0",
                                          host + "-" + gone + "-1-0",  // host "HOST-GONE"
+                                         host + "-" + gone,
+                                         host + "-" + gone + "-x",
+                                         host + "-0-0",
+                                         host + "--" + gone + "-0",
+                                         host + "-x-0",
                                          "other" + host.substr(4) + "-" + gone + "-0"};
   for (const std::string& name : kept) directory.write(name, "half");
   write_file_atomically(directory / "file", "whole");
   EXPECT_THAT(directory.names(), ::testing::IsSupersetOf(kept));
   EXPECT_EQ(directory.names().size(), kept.size() + 1);
+}
+
+// A killed process may have had this process's number.
+TEST(TemporaryBeside, IsNoNameThatIsTaken) {
+  const TemporaryDirectory directory;
+  const std::string first = temporary_beside(directory / "file").filename().string();
+  const std::string before_number = first.substr(0, first.rfind('-') + 1);
+  const int number = std::stoi(first.substr(before_number.size()));
+  directory.write(before_number + std::to_string(number + 1), "half");
+  std::filesystem::create_symlink("nowhere",
+                                  directory / (before_number + std::to_string(number + 2)));
+  EXPECT_EQ(temporary_beside(directory / "file").filename().string(),
+            before_number + std::to_string(number + 3));
 }
 
 TEST(MakeWritableDirectory, CreatesParentsAndLeavesNoProbe) {
@@ -389,6 +408,8 @@ TEST(MakeWritableDirectory, SaysWhyNot) {
               HasSubstr((directory / "file/sub").string()));
   EXPECT_THAT(message_of<ConfigError>([&] { make_writable_directory("/proc/lockstep"); }),
               HasSubstr("/proc/lockstep"));
+  EXPECT_THAT(message_of<ConfigError>([&] { make_writable_directory("/proc"); }),
+              ::testing::StartsWith("cannot write into /proc: "));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -50,6 +51,15 @@ TEST(JsonProblem, LeavesOtherTextsAsTheyAre) {
     EXPECT_EQ(json_problem(std::invalid_argument(function)), "a number cannot be read");
   }
   EXPECT_EQ(json_problem(std::runtime_error("stop")), "stop");
+  // Texts of the library that lack a part of what others of their kind have.
+  const std::pair<const char*, const char*> cases[] = {
+      {"[json.exception.", "[json.exception."},
+      {"[json.exception.type_error.302] type must be number", "type must be number"},
+      {"[json.exception.out_of_range.403] key 'a' was not found", "key 'a' was not found"},
+      {"[json.exception.parse_error.101] parse error at line 1", "parse error at line 1"}};
+  for (const auto& [text, problem] : cases) {
+    EXPECT_EQ(json_problem(std::runtime_error(text)), problem);
+  }
 }
 
 }  // namespace

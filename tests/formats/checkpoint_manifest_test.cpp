@@ -1,11 +1,14 @@
 #include <lockstep/formats/checkpoint_manifest.h>
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/formats/checksum.h>
 
 namespace lockstep::formats {
 namespace {
@@ -99,6 +102,29 @@ TEST(CheckpointManifest, RefusesWhatItNeverWrites) {
     EXPECT_THAT(refusal(serialize_manifest(manifest)), HasSubstr("is not the name of a file"))
         << name;
   }
+}
+
+// The checksum of a file is 16 digits of base 16, in lower case as they are written.
+TEST(CheckpointManifest, RefusesChecksumsOfFilesThatAreNone) {
+  const auto with_checksum = [](const std::string& digits) {
+    std::string text = serialize_manifest(example());
+    const std::string whole = "05e8aecd2ac6e2d9";
+    text.replace(text.find(whole), whole.size(), digits);
+    const std::string last = ",\n  \"xxh3_64\": \"";
+    const std::size_t own = text.rfind(last);
+    const std::string body = text.substr(0, own) + "\n}\n";
+    const std::string sum = checksum_digits(checksum(std::as_bytes(std::span(body))));
+    return text.replace(own + last.size(), sum.size(), sum);
+  };
+  EXPECT_EQ(refusal(with_checksum("05e8aecd2ac6e2d9")), "accepted");
+  EXPECT_EQ(refusal(with_checksum("ffffffffffffffff")), "accepted");
+  for (const char* digits : {"", "5e8aecd2ac6e2d9", "005e8aecd2ac6e2d9", "05e8aecd2ac6e2dg",
+                             "-5e8aecd2ac6e2d9", "0x5e8aecd2ac6e2d"}) {
+    EXPECT_EQ(refusal(with_checksum(digits)),
+              std::string("m.json is damaged: '") + digits + "' is not a checksum");
+  }
+  EXPECT_THAT(refusal(with_checksum("05E8AECD2AC6E2D9")),
+              HasSubstr("its text is another than the one that was written"));
 }
 
 }  // namespace

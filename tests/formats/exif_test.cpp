@@ -92,6 +92,47 @@ TEST(Exif, FollowsTheOffsetAndTypesOfItsDirectory) {
   }
 }
 
+// Most cameras write their numbers little-endian.
+TEST(Exif, IsReadInEitherOrderOfBytes) {
+  const auto little = [](std::uint32_t value, std::size_t bytes) {
+    std::string text;
+    for (; bytes > 0; --bytes, value >>= 8) text += static_cast<char>(value & 0xff);
+    return text;
+  };
+  const auto little_tiff = [&](std::uint32_t type, std::uint32_t value) {
+    const std::string other = little(0x0100, 2) + little(kShort, 2) + little(1, 4) + little(3, 4);
+    return "II*" + little(0, 1) + little(10, 4) + "??" + little(2, 2) + other + little(0x0112, 2) +
+           little(type, 2) + little(1, 4) + little(value, 4) + little(0, 4);
+  };
+  constexpr std::uint32_t kLong = 4;
+  const std::string big_long =
+      tiff(two_bytes(0x0112) + two_bytes(kLong) + big_endian({1}) + big_endian({6}));
+  EXPECT_EQ(orientation_of(jpeg(exif(big_long))), 6);
+  for (std::uint32_t value = 1; value <= 8; ++value) {
+    EXPECT_EQ(orientation_of(jpeg(exif(little_tiff(kShort, value)))), static_cast<int>(value));
+    EXPECT_EQ(orientation_of(jpeg(exif(little_tiff(kLong, value)))), static_cast<int>(value));
+  }
+  EXPECT_EQ(orientation_of(jpeg(exif(little_tiff(kLong, 0x10006)))), 1) << "no orientation";
+  EXPECT_EQ(orientation_of(jpeg(exif(little_tiff(kShort, 0x10006)))), 6) << "two bytes of four";
+}
+
+// EXIF that ends within its directory has no orientation as long as the value is not complete.
+TEST(Exif, MayEndAnywhere) {
+  const std::string whole = oriented(6);
+  constexpr std::size_t kEndOfValue = 8 + 2 + 10;  // header, number of entries, entry up to there
+  for (std::size_t size = 0; size <= whole.size(); ++size) {
+    const std::string cut = whole.substr(0, size);
+    EXPECT_EQ(orientation_of(jpeg(exif(cut))), size < kEndOfValue ? 1 : 6) << size << " bytes";
+    EXPECT_EQ(orientation_of(png(chunk("eXIf", cut))), size < kEndOfValue ? 1 : 6) << size;
+  }
+  std::string beyond = whole;  // the directory begins behind the end
+  beyond.replace(4, 4, big_endian({0xffff'ffff}));
+  EXPECT_EQ(orientation_of(jpeg(exif(beyond))), 1);
+  std::string more = whole;  // more entries than there are
+  more.replace(8, 4, two_bytes(0xffff) + two_bytes(0x0100));
+  EXPECT_EQ(orientation_of(jpeg(exif(more))), 1);
+}
+
 TEST(Exif, StandsBeforeXmp) {
   EXPECT_EQ(orientation_of(jpeg(xmp("<a tiff:Orientation=\"8\"/>"))), 8);
   EXPECT_EQ(orientation_of(jpeg(xmp("<tiff:Orientation>3</tiff:Orientation>"))), 3);
@@ -99,7 +140,8 @@ TEST(Exif, StandsBeforeXmp) {
   EXPECT_EQ(orientation_of(jpeg(xmp("tiff:Orientation=\"8\"") + xmp("tiff:Orientation=\"7\""))), 8);
   EXPECT_EQ(orientation_of(jpeg(xmp("the tiff:Orientation is <tiff:Orientation>5"))), 5);
   for (const char* none : {"tiff:Orientation", "tiff:Orientation=\"", "tiff:Orientation=\"x\"",
-                           "tiff:Orientation=\"9\"", "tiff:Orientation=\"0\"", "Orientation>6"}) {
+                           "tiff:Orientation=\"9\"", "tiff:Orientation=\"0\"", "Orientation>6",
+                           "tiff:Orientation=\"-6\"", "tiff:Orientation> 6"}) {
     EXPECT_EQ(orientation_of(jpeg(xmp(none))), 1) << none;
   }
 }

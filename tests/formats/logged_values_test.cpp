@@ -113,5 +113,19 @@ TEST(JsonValue, WritesEachKindOfParameter) {
   EXPECT_EQ(formats::json_string(std::string("\xFF!")), R"("\\xff!")") << "no UTF-8";
 }
 
+// Rows may differ in length, and labels may be fewer.
+TEST(JsonValue, WritesATable) {
+  const std::vector<std::string> labels{"a \"b\"", "\xFF"};
+  const std::vector<std::vector<double>> rows{{1, 0.5, kNan}, {}, {kInfinity}};
+  const LoggedTable table{.labels = labels, .rows = rows};
+  EXPECT_EQ(formats::json_value(table),
+            R"({"labels":["a \"b\"","\\xff"],"rows":[[1,0.5,null],[],[null]]})");
+  EXPECT_EQ(formats::json_value(LoggedTable{}), R"({"labels":[],"rows":[]})");
+  EXPECT_EQ(table.label(1), "\xFF");
+  EXPECT_EQ(table.label(2), "2");
+  EXPECT_EQ(table.width(), 3U);
+  EXPECT_EQ(LoggedTable{}.width(), 0U);
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

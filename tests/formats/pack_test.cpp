@@ -180,6 +180,17 @@ TEST(Pack, SaysWhatIsWrong) {
       {"claims 5x4 pixels", entry(0, [](auto& e) { e.height = 5, e.width = 4; })},
       {"of class 2, which cannot be", entry(0, [](auto& e) { e.label = 2; })},
   };
+  std::string empty_file = file_pack();  // the last record, so that the file ends with it
+  auto last = load<formats::PackEntry>(empty_file, entry_offset(empty_file, 1));
+  empty_file.resize(last.offset);
+  last.bytes = 0;
+  store(empty_file, entry_offset(empty_file, 1), last);
+  EXPECT_THAT(message_of<DataError>([&] {
+                formats::PackReader(
+                    as_bytes(with_right_checksums(empty_file, PackLength::kMadeRight)),
+                    "some.pack");
+              }),
+              HasSubstr("record 1 of 0 bytes claims 7x9 pixels of class 0, which cannot be"));
   for (const Case& c : cases) {
     EXPECT_THAT(message_of<DataError>([&] { formats::PackReader(as_bytes(c.pack), "some.pack"); }),
                 AllOf(StartsWith("some.pack"), HasSubstr(c.message)));

@@ -5,6 +5,8 @@
 
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <lockstep/core/encoding/pickle_writer.h>
 #include <lockstep/core/encoding/utf8.h>
@@ -68,6 +70,22 @@ TEST(Pickle, ReadsWhatPythonWritesForTypesOfItsOwn) {
   EXPECT_EQ(value_of<PickleDict>("ccollections\nCounter\n}K\1K\2s\x85R.").items.size(), 1U);
 }
 
+// pickle.dumps(value, protocol=2) of Python 3.12 writes the first four of these, Python 3.7 the
+// last.
+TEST(Pickle, ReadsBytesHoweverPythonWritesThem) {
+  const std::string some = "c_codecs\nencode\n" + pickled_text("\x7f\xc2\x80\xc3\xbf") +
+                           pickled_text("latin1") + "\x86R";
+  EXPECT_EQ(value_of<PickleBytes>(some + ".").bytes, "\x7f\x80\xff");
+  EXPECT_EQ(value_of<PickleBytes>("c__builtin__\nbytes\n)R.").bytes, "");
+  EXPECT_EQ(value_of<PickleBytes>("c__builtin__\nbytearray\n)R.").bytes, "");
+  EXPECT_EQ(value_of<PickleBytes>("c__builtin__\nbytearray\n" + some + "\x85R.").bytes,
+            "\x7f\x80\xff");
+  EXPECT_EQ(value_of<PickleBytes>("c__builtin__\nbytearray\n" + pickled_text("a\xc3\xbf") +
+                                  pickled_text("latin-1") + "\x86R.")
+                .bytes,
+            "a\xff");
+}
+
 TEST(Pickle, ReadsBackWhatThePickleWriterWrites) {
   PickleWriter writer;
   writer.begin_dict();
@@ -105,6 +123,92 @@ TEST(Pickle, ReadsTensorsAndSharesWhatThePickleShares) {
   EXPECT_EQ(b.strides, (std::vector<std::int64_t>{1, 3}));
   const auto list = value_of<PickleList>("](]q\0h\0e."s);
   EXPECT_EQ(list.items[0], list.items[1]);
+}
+
+// A storage of six elements, and what describes a tensor [2, 3] over it from its second element on.
+std::string pickled_storage(const std::string& type) {
+  return "(" + pickled_text("storage") + "c" + type + "\n" + pickled_text("0") +
+         pickled_text("cpu") + "K\6tQ";
+}
+std::string described_tensor(const std::string& storage) {
+  return storage + "K\1K\2K\3\x86K\3K\1\x86";
+}
+constexpr const char* kNoHooks = "ccollections\nOrderedDict\n)R";
+
+TEST(Pickle, ReadsTheTensorsOfEveryVersionOfPyTorch) {
+  const std::string floats = described_tensor(pickled_storage("torch\nFloatStorage"));
+  const std::string untyped = described_tensor(pickled_storage("torch.storage\nUntypedStorage"));
+  const std::string hooks = std::string("\x89") + kNoHooks;
+  const std::string v2 = "ctorch._utils\n_rebuild_tensor_v2\n(" + floats + hooks;
+  const std::string v3 =
+      "ctorch._utils\n_rebuild_tensor_v3\n(" + untyped + hooks + "ctorch\nuint16\n";
+  const std::string parameter = "ctorch._utils\n_rebuild_parameter\n(" + v2 + "tR" + hooks + "tR.";
+  const struct {
+    std::string opcodes;
+    const char* dtype;
+  } cases[] = {{"ctorch._utils\n_rebuild_tensor\n(" + floats + "tR.", ""},
+               {v2 + "tR.", ""},
+               {v2 + "}tR.", ""},
+               {v2 + "NtR.", ""},
+               {v3 + "tR.", "uint16"},
+               {v3 + "}tR.", "uint16"},
+               {parameter, ""}};
+  for (const auto& c : cases) {
+    const auto tensor = value_of<PickleTensor>(c.opcodes);
+    EXPECT_EQ(tensor.dtype, c.dtype);
+    EXPECT_EQ(tensor.storage->elements, 6);
+    EXPECT_EQ(tensor.offset, 1);
+    EXPECT_EQ(tensor.shape, (std::vector<std::int64_t>{2, 3}));
+    EXPECT_EQ(tensor.strides, (std::vector<std::int64_t>{3, 1}));
+  }
+}
+
+TEST(Pickle, RefusesCallsWithOtherArguments) {
+  const std::string encode = "c_codecs\nencode\n";
+  const std::string floats = described_tensor(pickled_storage("torch\nFloatStorage"));
+  const std::string v3 = "ctorch._utils\n_rebuild_tensor_v3\n(" + floats + "\x89" + kNoHooks;
+  const std::string v2 = "ctorch._utils\n_rebuild_tensor_v2\n(" + floats + "\x89";
+  const std::string storage = "(" + pickled_text("storage") + "ctorch\nFloatStorage\n";
+  const std::pair<std::string, const char*> cases[] = {
+      {encode + pickled_text("a") + "\x85R.", "_codecs.encode gets 1 argument, expected 2"},
+      {encode + "K\1" + pickled_text("latin1") + "\x86R.",
+       "gets a whole number as argument 1, expected a text"},
+      {encode + pickled_text("a") + "N\x86R.", "gets None as argument 2, expected an encoding"},
+      {encode + pickled_text("a") + pickled_text("utf-8") + "\x86R.",
+       "gets an encoding other than latin1"},
+      {encode + pickled_text("\xc4\x80") + pickled_text("latin1") + "\x86R.",
+       "gets a character that latin1 lacks"},
+      {encode + pickled_text("\xe2\x82\xac") + pickled_text("latin1") + "\x86R.",
+       "gets a character that latin1 lacks"},
+      {"c__builtin__\nbytearray\n" + pickled_text("a") + "\x85R.",
+       "builtins.bytearray gets a text as argument 1, expected bytes"},
+      {"ctorch._utils\n_rebuild_tensor\n(" + floats + "\x89tR.", "gets 5 arguments, expected 4"},
+      {"ctorch._utils\n_rebuild_tensor\n(NK\0K\1\x85K\1\x85tR."s,
+       "gets None as argument 1, expected a storage"},
+      {v2 + "tR.", "gets 5 arguments, expected 6 to 7"},
+      {v2 + "}K\1K\2stR.", "gets hooks, which Lockstep does not read"},
+      {v2 + "}}K\1K\2stR.", "gets metadata, which Lockstep does not read"},
+      {v2 + "K\1tR.", "gets hooks, which Lockstep does not read"},
+      {v3 + "NtR.", "gets None as argument 7, expected a type"},
+      {v3 + "ctorch\nSize\ntR.", "gets torch.Size as argument 7, expected a type"},
+      {v3 + "ccollections\nCounter\ntR.", "gets collections.Counter as argument 7"},
+      {v3 + "ctorch\nfloat32\n}K\1K\2stR.", "gets metadata, which Lockstep does not read"},
+      {"ctorch._utils\n_rebuild_parameter\n(N\x89" + std::string(kNoHooks) + "tR.",
+       "gets None as argument 1, expected a tensor"},
+      {"ctorch\nSize\n]\x85R.", "gets a list as argument 1, expected a tuple"},
+      {"c__builtin__\nset\n)\x85R.", "gets a tuple as argument 1, expected a list"},
+      {"ccollections\nCounter\n]\x85R.", "gets a list as argument 1, expected a dictionary"},
+      {"ctorch\ndevice\nK\1\x85R.", "gets a whole number as argument 1, expected the type"},
+      {"ctorch\ndevice\n" + pickled_text("cuda") + "J\xff\xff\xff\xff\x86R.",
+       "gets -1 as argument 2, expected the index of a device"},
+      {storage + "K\0"s + pickled_text("cpu") + "K\1tQ.",
+       "a persistent id gets a whole number as argument 3, expected a key"},
+      {storage + pickled_text("0") + pickled_text("cpu") + "K\1K\2tQ.",
+       "gets a whole number as argument 6, expected None"},
+  };
+  for (const auto& [opcodes, message] : cases) {
+    EXPECT_THAT(message_of_pickle(protocol_2(opcodes)), ::testing::HasSubstr(message));
+  }
 }
 
 // Nine bytes per level, each of which doubles the number of values.

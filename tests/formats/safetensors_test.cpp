@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include <lockstep/core/error.h>
@@ -85,6 +86,15 @@ TEST(Safetensors, RefusesWhatIsWrong) {
       {safetensors(tensor("F33", "[1]", "[0,4]"), "1234"), "unknown dtype 'F33'"},
       {safetensors(tensor("F32", "[-1]", "[0,4]"), "1234"), "something else than whole numbers"},
       {safetensors(tensor("F32", "[1.0]", "[0,4]"), "1234"), "something else than whole numbers"},
+      {safetensors(R"({"a":{"dtype":1,"shape":[],"data_offsets":[0,0]}})"), "needs exactly"},
+      {safetensors(R"({"a":{"dtype":"U8","shape":[],"offsets":[0,1]}})", "1"), "needs exactly"},
+      {safetensors(R"({"a":{"type":"U8","shape":[],"data_offsets":[0,1]}})", "1"), "needs exactly"},
+      {safetensors(tensor("F32", "[\"1\"]", "[0,4]"), "1234"), "something else than whole numbers"},
+      {safetensors(tensor("U8", "[9223372036854775808,0]", "[0,0]")),
+       "shape holds something else than whole numbers from 0"},
+      {safetensors(tensor("U8", "[0]", "[0,9223372036854775808]")),
+       "data_offsets holds something else than whole numbers from 0"},
+      {safetensors(tensor("F32", "[1]", "[0,4,8]"), "1234"), "data_offsets outside"},
       {safetensors(tensor("F32", "1", "[0,4]"), "1234"), "shape is not a list"},
       {safetensors(tensor("F32", "[1]", "[0]"), "1234"), "data_offsets outside"},
       {safetensors(tensor("F32", "[1]", "[4,0]"), "1234"), "data_offsets outside"},
@@ -116,6 +126,14 @@ TEST(Safetensors, RefusesWhatIsWrong) {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
     }
   }
+}
+
+// The largest side that a tensor can have, where another side makes it empty.
+TEST(Safetensors, ReadsTheLargestSide) {
+  const std::string file =
+      safetensors(R"({"a":{"dtype":"U8","shape":[9223372036854775807,0],"data_offsets":[0,0]}})");
+  EXPECT_EQ(parse_safetensors(as_bytes(file), "x").tensors.at("a").shape,
+            (std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::max(), 0}));
 }
 
 TEST(Safetensors, KnowsTheSizeOfEachType) {

@@ -67,6 +67,16 @@ TEST(TorchFile, ReadsAStateDictOfPython) {
   expect_pythons_tensors(parsed);
 }
 
+// Versions before 2.1 do not say that the bytes are little-endian.
+TEST(TorchFile, ReadsAStateDictOfAnyVersionOfTheFormat) {
+  TorchArchive archive = python_archive();
+  archive.byteorder.clear();
+  for (const char* version : {"1", "3\n", "10"}) {
+    archive.version = version;
+    expect_pythons_tensors(parse_torch_file(as_bytes(pack(archive)), "x"));
+  }
+}
+
 TEST(TorchFile, ReadsTheFormatBeforePyTorch16) {
   const std::string file = legacy_torch_file();
   EXPECT_TRUE(is_torch_file(as_bytes(file)));
@@ -172,8 +182,12 @@ TEST(TorchFile, RefusesWhatIsWrong) {
       {with([](TorchArchive& a) { a.version = "11"; }),
        "version of its format is '11', expected 1 to 10"},
       {with([](TorchArchive& a) { a.version = "three"; }), "version of its format is 'three'"},
+      {with([](TorchArchive& a) { a.version = "0"; }), "'0', expected 1 to 10"},
+      {with([](TorchArchive& a) { a.version = "3 "; }), "version of its format is '3 '"},
+      {with([](TorchArchive& a) { a.version = "\n"; }), "version of its format is ''"},
       {with([](TorchArchive& a) { a.version.clear(); }), "it has no 'version'"},
       {with([](TorchArchive& a) { a.root = ""; }), "it has no folder"},
+      {"PK\3\4PK\5\6" + std::string(12, '\0') + "\4\0\0\0\0\0"s, "it has no folder"},
       {with([](TorchArchive& a) { a.storages["../../constants.pkl"] = "c"; }),
        "nothing was thrown"},
       {tensor("K\6", "K\1", "K\6\x85", "K\1\x85"),
@@ -234,6 +248,32 @@ TEST(TorchFile, RefusesTypesThatItDoesNotRead) {
   pickle.replace(pickle.find("FloatStorage"), 12, "QInt8Storage");
   EXPECT_THAT(message_of_torch_file(pack({.pickle = pickle, .storages = {{"0", pattern(6)}}})),
               HasSubstr("names torch.QInt8Storage"));
+  std::string legacy = legacy_torch_file();
+  legacy.replace(legacy.find("FloatStorage"), 12, "ComplexFloatStorage");
+  EXPECT_EQ(message_of_torch_file(legacy),
+            "x: storage '0' is a ComplexFloatStorage, which Lockstep does not read");
+}
+
+// Only the third version of a description gives the type of a tensor, and its storage has none.
+TEST(TorchFile, RefusesATypeThatIsGivenTwiceOrNotAtAll) {
+  const auto refusal = [](const std::string& storage, const std::string& type) {
+    std::string pickle = tensor_pickle("K\x18", "K\0"s, "K\1\x85", "K\1\x85");
+    pickle.replace(pickle.find("torch\nFloatStorage"), 18, storage);
+    if (!type.empty()) {
+      pickle.replace(pickle.find("_v2"), 3, "_v3");
+      pickle.insert(pickle.size() - 3, "ctorch\n" + type + "\n");
+    }
+    return message_of_torch_file(pack({.pickle = pickle, .storages = {{"0", pattern(24)}}}));
+  };
+  const std::string untyped = "torch.storage\nUntypedStorage";
+  EXPECT_EQ(refusal(untyped, "uint16"), "nothing was thrown");
+  EXPECT_EQ(refusal(untyped, ""),
+            "x: tensor '' is of type none over a UntypedStorage, which Lockstep does not read");
+  EXPECT_EQ(
+      refusal(untyped, "complex64"),
+      "x: tensor '' is of type complex64 over a UntypedStorage, which Lockstep does not read");
+  EXPECT_EQ(refusal("torch\nByteStorage", "uint8"),
+            "x: tensor '' is of type uint8 over a ByteStorage, which Lockstep does not read");
 }
 
 TEST(TorchFile, TellsTorchScriptFromWeights) {
@@ -316,6 +356,9 @@ TEST(TorchFile, DoesNotWriteWhatItWouldNotRead) {
       {{{"a", {"F32", {1}, {-1}, 0, bytes.first(8)}}}, "it has a size or stride below 0"},
       {{{"a", {"F32", {1}, {1}, -1, bytes.first(8)}}}, "it begins at element -1"},
       {{{"\xff", {"F32", {1}, {1}, 0, bytes.first(8)}}}, "it has a name that is not UTF-8"},
+      {{{std::string(100'001, 'a'), {"F32", {1}, {1}, 0, bytes.first(8)}}},
+       "it has a name that is not UTF-8 of at most 100000 bytes"},
+      {{{"a", {"", {1}, {1}, 0, bytes.first(8)}}}, "it has the type ''"},
       {{{"a", {"F32", {1 << 30}, {0}, 0, bytes.first(8)}}},
        "cannot write the tensors: tensor 'a' has 1073741824 elements over a storage of 2"},
   };
@@ -327,6 +370,9 @@ TEST(TorchFile, DoesNotWriteWhatItWouldNotRead) {
       EXPECT_THAT(error.what(), HasSubstr(c.message));
     }
   }
+  const std::string longest(100'000, 'a');
+  const std::string file = serialize_torch_file({{longest, {"F32", {2}, {1}, 0, bytes.first(8)}}});
+  EXPECT_THAT(names_of(parse_torch_file(as_bytes(file), "x")), ElementsAre(longest));
 }
 
 TEST(TorchFile, WritesNothingWhereItCannot) {
@@ -499,6 +545,8 @@ TEST(TorchFile, RefusesDamageInTheFormatBeforePyTorch16) {
       {before_keys + "\x80\x02]" + pickled_text("1") + "a." + data,
        "there is a storage that no tensor has"},
       {before_keys + "\x80\x02]K\1a." + data, "there is a storage that no tensor has"},
+      {with(key, pickled_text("")).substr(0, before_keys.size() - 1) + "\x80\x02]K\1a." + data,
+       "there is a storage that no tensor has"},
       {before_keys + "\x80\x02](" + key + key + "e." + data + data, "storage '0' is there twice"},
       {before_keys + "\x80\x02].", "storage '0' is not in the file"},
       {before_keys + "\x80\x02]." + data, "32 bytes follow the last storage"},
@@ -525,13 +573,19 @@ TEST(ZipArchive, RefusesNumbersThatDoNotFitTheFile) {
   zip.finish();
   EXPECT_EQ(message_of_zip(file), "nothing was thrown");
   EXPECT_EQ(message_of_zip(file.substr(0, 21)), "x: truncated zip file of 21 bytes");
+  EXPECT_EQ(message_of_zip("PK\5\6" + std::string(18, '\0')), "nothing was thrown") << "empty";
 
-  std::string fewer = file;  // one entry, according to both ends of the directory
-  for (const std::size_t at : {fewer.rfind("PK\5\6") + 8, fewer.rfind("PK\5\6") + 10,
-                               fewer.rfind("PK\6\6") + 24, fewer.rfind("PK\6\6") + 32}) {
-    fewer[at] = '\1';
-  }
-  EXPECT_EQ(message_of_zip(fewer), "x: the zip directory is longer than its 1 entries");
+  // The number of entries, according to both ends of the directory.
+  const auto with_entries = [&](char count) {
+    std::string other = file;
+    for (const std::size_t at : {other.rfind("PK\5\6") + 8, other.rfind("PK\5\6") + 10,
+                                 other.rfind("PK\6\6") + 24, other.rfind("PK\6\6") + 32}) {
+      other[at] = count;
+    }
+    return other;
+  };
+  EXPECT_EQ(message_of_zip(with_entries(1)), "x: the zip directory is longer than its 1 entries");
+  EXPECT_THAT(message_of_zip(with_entries(100)), HasSubstr(" on for 100 entries, "));
 
   std::string larger = file;  // 65,536 bytes more, according to the entry's two headers
   for (const std::size_t at : {larger.rfind("PK\1\2") + 22, larger.rfind("PK\1\2") + 26,

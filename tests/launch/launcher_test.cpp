@@ -66,6 +66,27 @@ TEST(Launcher, GivesEachRankTorchrunsEnvironment) {
                          "2 2 2 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep"));
 }
 
+// On loopback no other user's host can join, so such a job needs no secret.
+TEST(Launcher, GivesRanksOfSeveralHostsTheirPlacesInTheJob) {
+  unsetenv("LOCKSTEP_SECRET");
+  Channel channel;
+  const LaunchOptions options = {
+      .nproc_per_node = 2, .master_port = 29511, .nnodes = 3, .node_rank = 1};
+  const LaunchResult result = launch_ranks(options, [&] {
+    std::string line;
+    for (const char* name : {"RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                             "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+                             "TORCHELASTIC_RUN_ID", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_SECRET"}) {
+      line += environment_string(name).value_or("unset") + " ";
+    }
+    channel.write_line(line);
+  });
+  EXPECT_EQ(result.message, "");
+  const std::vector<std::string> lines{channel.read_line(), channel.read_line()};
+  const std::string job = "127.0.0.1 29511 lockstep-127.0.0.1-29511 unset unset ";
+  EXPECT_THAT(lines, testing::UnorderedElementsAre("2 0 1 6 2 3 " + job, "3 1 1 6 2 3 " + job));
+}
+
 // The values of LOCKSTEP_SECRET that the ranks of one launch see, one after another.
 std::vector<std::string> secrets_of_a_launch(int ranks) {
   Channel channel;

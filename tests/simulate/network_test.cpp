@@ -173,6 +173,8 @@ TEST(Network, NamesTheFileThatIsNone) {
     folder.write("rows.json", content);
     return message_of<Error>([&] { read_network(folder / "rows.json"); });
   };
+  EXPECT_EQ(message_of<DataError>([&] { read_network(folder / "none.json"); }),
+            "cannot read " + (folder / "none.json").string());
   EXPECT_THAT(refusal("["), HasSubstr("rows.json is not JSON: line 1, column 2"));
   for (const char* content : {"{}", "[]", "[{}]", R"([{"algorithm": 1}])"}) {
     EXPECT_THAT(refusal(content),

@@ -1,7 +1,9 @@
 #include <lockstep/simulate/trace_profile.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -272,6 +274,16 @@ TEST_F(TraceProfileTest, RefusesNumbersThatCannotBe) {
             "it: data_seconds must be at least 0, got -1");
   EXPECT_EQ(refusal_of([](StepProfile& to) { to.exposed_seconds = std::nan(""); }),
             "it: exposed_seconds must be at least 0, got nan");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.other_seconds = HUGE_VAL; }),
+            "it: other_seconds must be at least 0, got inf");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.buckets[1].bytes = HUGE_VAL; }),
+            "it: a bucket must have bytes and parameters, got inf and 1");
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.buckets[1].bytes = std::nan(""); }),
+            "it: a bucket must have bytes and parameters, got nan and 1");
+  EXPECT_THAT(refusal_of([](StepProfile& to) { to.buckets[0].ready_seconds = std::nan(""); }),
+              HasSubstr("before backward ends at 1 s, got nan"));
+  EXPECT_EQ(refusal_of([](StepProfile& to) { to.buckets.clear(); }),
+            "it: there is no bucket of gradients");
   EXPECT_EQ(refusal_of([](StepProfile& to) { to.ranks = 0; }),
             "it: ranks must be at least 1, got 0");
   EXPECT_EQ(refusal_of([](StepProfile& to) { to.threads_per_rank = 0; }),
@@ -387,6 +399,8 @@ TEST_F(TraceProfileTest, RefusesAProfileThatCannotBe) {
     return refusal("profile.json");
   };
   EXPECT_EQ(refusal_of(R"([{"bytes": 4, "ready_seconds": 0.5}])"), kAccepted);
+  EXPECT_EQ(message_of<DataError>([&] { read_step_profile(folder_ / "none.json"); }),
+            "cannot read " + (folder_ / "none.json").string());
   EXPECT_THAT(refusal_of("[]"), HasSubstr("there is no bucket of gradients"));
   EXPECT_THAT(refusal_of(R"([{"bytes": 4, "ready_seconds": 1.5}])"),
               HasSubstr("before backward ends at 1 s, got 1.5"));
@@ -411,6 +425,28 @@ TEST_F(TraceProfileTest, ComparesTheLastStepsOfRanks) {
   const StepProfile profile = read_trace_profile(folder_.path());
   EXPECT_EQ(profile.steps, 4);
   EXPECT_NEAR(profile.straggler_seconds, 50e-6, 1e-9);
+}
+
+// A step counts only if the trace has all its parts. Of five steps, the third lacks one.
+TEST_F(TraceProfileTest, LeavesOutAStepThatLacksAPart) {
+  const auto begin = Clock::time_point(std::chrono::microseconds(2 * 3550));
+  const auto end = Clock::time_point(std::chrono::microseconds(3 * 3550));
+  const std::pair<const char*, const char*> parts[] = {{"backward", "training"},
+                                                       {"backward", "backward"},
+                                                       {"optimizer", "training"},
+                                                       {"reduction", "bucket 1"}};
+  for (const auto& [name, track] : parts) {
+    RankTrace trace = TracedRank(0, 5).trace();
+    const std::size_t removed = std::erase_if(trace.spans, [&, name = name,
+                                                            track = track](const Span& span) {
+      return span.name == name && span.track == track && span.begin >= begin && span.begin < end;
+    });
+    ASSERT_EQ(removed, 1U) << name;
+    write_chrome_trace(folder_ / "part.json", {trace});
+    const StepProfile profile = find_step_profile(folder_ / "part.json");
+    EXPECT_EQ(profile.steps, 4) << name << " of " << track;
+    EXPECT_NEAR(profile.forward_seconds, 1000e-6, 1e-9) << name << " of " << track;
+  }
 }
 
 TEST_F(TraceProfileTest, ExposesNothingWhereEveryReductionIsHidden) {

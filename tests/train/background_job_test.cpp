@@ -86,5 +86,20 @@ TEST(BackgroundJob, IsWaitedForAtItsEnd) {
   helper.join();
 }
 
+// An exception of another kind must not end the process in a destructor either.
+TEST(BackgroundJob, OutlivesAnyException) {
+  const testing_support::CapturedLog log;
+  {
+    BackgroundJob job;
+    job.start([] { throw 7; });
+    EXPECT_THROW(job.wait(), int);
+    job.wait();
+    job.start([] { throw 8; });
+  }
+  EXPECT_EQ(log.lines(),
+            std::vector<std::string>{
+                "warning: in the background: an exception not derived from std::exception"});
+}
+
 }  // namespace
 }  // namespace lockstep::train

@@ -199,7 +199,7 @@ Connection::Connection(ConnectionOptions options) : options_(std::move(options))
 
 Connection::~Connection() { close(fd_); }
 
-std::string Connection::at() const { return str(options_.host, ':', options_.port); }
+std::string Connection::at() const { return comm::host_and_port(options_.host, options_.port); }
 
 // The time limit of an answer that the store does not begin to send before `wait`.
 Milliseconds Connection::answer_time(Milliseconds wait) const {

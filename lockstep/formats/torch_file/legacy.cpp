@@ -63,11 +63,16 @@ class LegacyReader {
     StorageBytes storages;
     for (const PickleRef& item : list->items) {
       const auto* key = std::get_if<std::string>(&item->content);
-      const auto known = collected.storages.find(key == nullptr ? std::string_view() : *key);
+      // A storage may have an empty key, but a value that is no text is none.
+      const auto known = key == nullptr ? collected.storages.end() : collected.storages.find(*key);
       if (known == collected.storages.end()) fail("there is a storage that no tensor has");
       const std::size_t size = element_bytes(*known->second);
+      if (size == 0) {
+        fail("storage '", formats::printable(*key), "' is a ", known->second->type,
+             ", which Lockstep does not read");
+      }
       const std::uint64_t count = read_count();
-      if (size != 0 && count > rest_.size() / size) {
+      if (count > rest_.size() / size) {
         fail("storage '", formats::printable(*key), "' claims ", count,
              " elements, the file holds ", rest_.size(), " more bytes (truncated)");
       }

@@ -193,7 +193,8 @@ PickleNodeRef call_device(const Arguments& arguments) {
   return fresh(std::move(device));
 }
 
-// Protocol 2 has no bytes: Python writes them as a text of the characters with these codes.
+// Protocol 2 has no bytes: Python writes them as a text of the characters with these codes. Both
+// empty bytes and an empty bytearray are calls of the type without arguments.
 PickleNodeRef call_latin1(const Arguments& arguments) {
   if (arguments.count() == 0) return fresh(PickleBytes{});
   arguments.expect_count(2, 2);
@@ -216,12 +217,19 @@ PickleNodeRef call_latin1(const Arguments& arguments) {
   return fresh(std::move(result));
 }
 
+// Python 3.8 and later give a bytearray its bytes; earlier versions, their text and its encoding.
+PickleNodeRef call_bytearray(const Arguments& arguments) {
+  if (arguments.count() != 1) return call_latin1(arguments);
+  arguments.get<PickleBytes>(0, "bytes");
+  return node_of(arguments[0]);
+}
+
 struct Function {
   std::string_view name;
   PickleNodeRef (*call)(const Arguments&);
 };
 
-constexpr std::array<Function, 12> kFunctions{{
+constexpr std::array<Function, 13> kFunctions{{
     {"collections.OrderedDict", call_ordered_dict},
     {"collections.Counter", call_counter},
     {"torch._utils._rebuild_tensor", call_rebuild_tensor},
@@ -232,7 +240,8 @@ constexpr std::array<Function, 12> kFunctions{{
     {"torch.Size", call_size},
     {"torch.device", call_device},
     {"builtins.set", call_set},
-    {"builtins.bytearray", call_latin1},
+    {"builtins.bytes", call_latin1},
+    {"builtins.bytearray", call_bytearray},
     {"_codecs.encode", call_latin1},
 }};
 

@@ -21,6 +21,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/formats/checksum.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/checkpoints/stored_checkpoints.h>
 
@@ -428,6 +429,11 @@ TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
   };
   const Obstacle obstacles[] = {
       {"not a plain file", [&] { fs::create_directories(unreadable); }},
+      {"Too many levels of symbolic links",
+       [&] {
+         fs::create_directories(unreadable.parent_path());
+         fs::create_symlink(unreadable, unreadable);
+       }},
       {"which this version does not know", [&] {
          const std::string body = newer.substr(0, newer.rfind(",\n  \"xxh3_64\"")) + "\n}\n";
          const std::string sum =
@@ -471,6 +477,16 @@ TEST_F(CheckpointStoreTest, IsLookedForAgainWhenARunHasReplacedIt) {
   EXPECT_EQ(found.folder, directory / "step-00000003");
   EXPECT_THAT(found.damaged, IsEmpty());
   EXPECT_EQ(warnings, 1);
+}
+
+TEST_F(CheckpointStoreTest, SaysThatItsFolderCannotBeMade) {
+  scratch.write("file", "kept");
+  const CheckpointStore run({.directory = scratch / "file/checkpoints"});
+  EXPECT_EQ(testing_support::message_of<CheckpointError>([&] { run.prepare(); }),
+            "cannot make the folder of the checkpoints " + (scratch / "file/checkpoints").string() +
+                ": Not a directory");
+  EXPECT_EQ(testing_support::read_text(scratch / "file"), "kept");
+  EXPECT_THROW(checkpoint_folders(scratch / "file"), DataError);
 }
 
 // A manifest without one of the two files is that of no checkpoint, even if its checksum is right.
