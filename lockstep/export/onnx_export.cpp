@@ -2,10 +2,12 @@
 
 #include <set>
 
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/version.h>
 
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
+#include <lockstep/export/lowering/graph_builder.h>
 #include <lockstep/export/lowering/translate.h>
 #include <lockstep/export/onnx/onnx_file.h>
 #include <lockstep/export/trace/trace.h>
@@ -67,19 +69,83 @@ onnx::NamedParameters named_parameters_of(const torch::nn::Module& module) {
   return parameters;
 }
 
-void check(const OnnxExportOptions& options, const std::vector<torch::Tensor>& inputs) {
+// Whether a model can have tensors of this type.
+bool is_known_type(torch::ScalarType type) {
+  try {
+    onnx::element_type(type);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+// Throws if a model cannot take or return tensors such as this one: `name` is "input 0".
+void require_plain(const std::string& name, const torch::Tensor& tensor) {
+  std::string found;
+  if (tensor.is_quantized()) {
+    found = str("quantized (", c10::toString(tensor.scalar_type()),
+                "), expected plain numbers, as dequantize() returns");
+  } else if (tensor.is_nested()) {
+    found = "a nested tensor, expected a dense one, as to_padded_tensor() returns";
+  } else if (tensor.layout() != torch::kStrided) {
+    found = lockstep::str("of layout ", tensor.layout(),
+                          ", expected a dense tensor, as to_dense() returns");
+  } else if (!is_known_type(tensor.scalar_type())) {
+    found = str("of type ", c10::toString(tensor.scalar_type()),
+                ", which ONNX export does not know; expected float32, float64, float16, bfloat16, "
+                "bool, uint8, or int8 to int64");
+  }
+  if (!found.empty()) throw ConfigError(str("export_onnx: ", name, " is ", found));
+}
+
+void require_values(const std::string& name, const torch::Tensor& tensor) {
+  if (!tensor.is_meta()) return;
+  throw ConfigError(str("export_onnx: ", name,
+                        " is on the meta device, which holds no values; expected a tensor with "
+                        "values, as on the processor"));
+}
+
+void check(const OnnxExportOptions& options, const std::vector<torch::Tensor>& inputs,
+           const std::filesystem::path& path) {
+  if (torch::jit::tracer::isTracing()) {
+    throw ConfigError(
+        "export_onnx: it was called inside of a forward() that is being exported or traced, and "
+        "LibTorch traces one at a time; export before or after it");
+  }
   const OptionCheck check("export_onnx");
+  if (path.empty()) throw ConfigError("export_onnx: the path of the model is empty");
   check.in_range("opset", options.opset, 17, 20);
   check.positive("most_bytes_in_one_file", static_cast<double>(options.most_bytes_in_one_file));
   if (inputs.empty()) throw ConfigError("export_onnx: there must be an example input");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) throw ConfigError(str("export_onnx: input ", i, " is undefined"));
+    require_plain(str("input ", i), inputs[i]);
+    require_values(str("input ", i), inputs[i]);
   }
+}
+
+// Calls forward(), and checks what it returns.
+std::vector<torch::Tensor> outputs_of(const OnnxForward& forward,
+                                      const std::vector<torch::Tensor>& inputs) {
+  std::vector<torch::Tensor> outputs = forward(inputs);
+  if (outputs.empty()) {
+    throw ConfigError("export_onnx: forward() returns no tensor; a model needs an output");
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined()) {
+      throw ConfigError(
+          str("export_onnx: output ", i, " is undefined; forward() must not return it"));
+    }
+    require_plain(str("output ", i), outputs[i]);
+  }
+  return outputs;
 }
 
 // A diverged run leaves NaN or infinite weights. In buffers, such as masks, infinity is common.
 bool holds_usable_values(const torch::Tensor& tensor, bool is_buffer) {
   if (!tensor.is_floating_point() && !tensor.is_complex()) return true;
+  // LibTorch cannot look into these, and a model cannot hold them.
+  if (tensor.layout() != torch::kStrided || c10::isFloat8Type(tensor.scalar_type())) return true;
   return is_buffer ? !tensor.isnan().any().item<bool>() : tensor.isfinite().all().item<bool>();
 }
 
@@ -113,12 +179,16 @@ std::vector<std::string> value_names(const std::vector<onnx::ValueInfo>& values)
 OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
                        const std::vector<torch::Tensor>& inputs, const std::filesystem::path& path,
                        const OnnxExportOptions& options) {
-  check(options, inputs);
+  check(options, inputs, path);
   const UnchangedModule unchanged(module);
   const torch::NoGradGuard no_grad;
-  warn_of_divergence(module);
   const onnx::NamedParameters parameters = named_parameters_of(module);
-  const onnx::Trace trace = onnx::trace_module(forward, inputs, parameters,
+  for (const auto& [name, tensor] : parameters) require_values(name, tensor);
+  warn_of_divergence(module);
+  const OnnxForward checked = [&forward](const std::vector<torch::Tensor>& given) {
+    return outputs_of(forward, given);
+  };
+  const onnx::Trace trace = onnx::trace_module(checked, inputs, parameters,
                                                {.dynamic_batch = options.dynamic_batch,
                                                 .batch_dimensions = options.batch_dimensions,
                                                 .follow_batch = options.follow_batch,

@@ -80,10 +80,11 @@ using OnnxForward =
 /// external data of the old model is removed: a reader that opened the old model but not yet its
 /// data cannot find that data.
 ///
-/// Throws ConfigError for options out of range, for operators without a lowering (it lists all of
-/// them with their places), and for anything that a trace cannot see. Throws DataError if the file
-/// cannot be written. Uses the tracer of the calling thread; no other thread may use the module
-/// meanwhile.
+/// Throws ConfigError for options out of range, for inputs or outputs that no model can have
+/// (sparse, quantized, nested, complex, float8, on the meta device, or no output at all), for
+/// operators without a lowering (it lists all of them with their places), and for anything that a
+/// trace cannot see. Throws DataError if the file cannot be written. Uses the tracer of the calling
+/// thread; no other thread may use the module meanwhile.
 LOCKSTEP_API OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
                                     const std::vector<torch::Tensor>& inputs,
                                     const std::filesystem::path& path,

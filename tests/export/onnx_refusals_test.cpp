@@ -533,7 +533,7 @@ TEST_F(OnnxRefusals, ArgumentsWithoutALowering) {
        [](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).pow(0); }},
       {"aten::nan_to_num", "it is lowered for float and double",
        [](UserNetImpl&, const Tensor& x) { return x.to(torch::kHalf).nan_to_num(); }},
-      {"aten::pixel_shuffle", "an input of 5 dimensions, expected 4",
+      {"aten::pixel_shuffle", "an input of 5 dimensions, expected 3 or 4",
        [](UserNetImpl&, const Tensor& x) {
          return at::pixel_shuffle(x.repeat({1, 2, 1, 1}).unsqueeze(1), 2);
        }},

@@ -72,19 +72,21 @@ TEST(SupportedTypes, AreTheirOwnOrWider) {
 TEST(SupportedTypes, AreDecidedByAnInput) {
   EXPECT_EQ(onnx::deciding_input("Where"), 1U);
   EXPECT_EQ(onnx::deciding_input("Clip"), 0U);
-  // A letter for each of the first five inputs: x if it must have the type of the deciding one.
-  const std::pair<const char*, const char*> cases[] = {
-      {"Where", "-xx--"}, {"Clip", "xxx--"}, {"Gather", "x----"}, {"GRU", "xxxx-"},
-      {"LSTM", "xxxx-"},  {"Gemm", "xxx--"}, {"IsInf", "x----"},  {"Pad", "x-x--"},
-      {"Mish", "x----"},  {"Add", "xx---"},  {"Resize", "x----"}, {"TopK", "x----"}};
-  for (const auto& [op, expected] : cases) {
-    std::string found;
-    for (std::size_t i = 0; i < 5; ++i) found += onnx::has_deciding_type(op, i) ? 'x' : '-';
-    EXPECT_EQ(found, expected) << op;
+  using Inputs = std::vector<std::size_t>;
+  const std::pair<const char*, Inputs> cases[] = {
+      {"Where", {1, 2}},     {"Clip", {0, 1, 2}},    {"Gather", {0}},
+      {"GRU", {0, 1, 2, 3}}, {"LSTM", {0, 1, 2, 3}}, {"Gemm", {0, 1, 2}},
+      {"IsInf", {0}},        {"Pad", {0, 2}},        {"ScatterElements", {0, 2}},
+      {"Mish", {0}},         {"Add", {0, 1}},        {"Resize", {0}},
+      {"TopK", {0}}};
+  for (const auto& [op, inputs] : cases) {
+    EXPECT_EQ(onnx::inputs_of_one_type(op, 5), inputs) << op;
   }
   for (const char* const op : {"Concat", "Max", "Conv", "Range", "LayerNormalization"}) {
-    EXPECT_TRUE(onnx::has_deciding_type(op, 1000)) << op;
+    EXPECT_EQ(onnx::inputs_of_one_type(op, 5), (Inputs{0, 1, 2, 3, 4})) << op;
   }
+  EXPECT_EQ(onnx::inputs_of_one_type("Pad", 2), Inputs{0});
+  EXPECT_EQ(onnx::inputs_of_one_type("Clip", 1), Inputs{0});
 }
 
 TEST(SupportedTypes, OfResults) {

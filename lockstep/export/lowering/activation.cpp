@@ -191,21 +191,25 @@ void lower_hardshrink(RecordedOperation& op, const Operator&) {
 }
 
 // Inside of the limits the result is x * 0, which keeps NaN and the sign of x; ONNX's Shrink
-// drops them.
+// drops them. LibTorch does not round the limit to float16, unlike that of hardshrink().
 void lower_softshrink(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::string x = op.tensor(0);
-  const std::string limit = op.graph().scalar(op.number_or(1, 0.5), type);
-  const std::string inside = op.add("Mul", {x, op.graph().scalar(0, type)});
+  const std::string x = op.widened(op.tensor(0), type);
+  const std::string limit = op.wide_scalar(op.number_or(1, 0.5), type);
+  const std::string inside = op.add("Mul", {x, op.wide_scalar(0, type)});
   const std::string size = op.add("Abs", {x});
   const std::string outside = op.add("Mul", {op.add("Sign", {x}), op.add("Sub", {size, limit})});
-  op.result("Where", {op.add("Greater", {size, limit}), outside, inside});
+  const std::string is_outside = op.add("Greater", {size, limit});
+  op.bind(op.narrowed(op.add("Where", {is_outside, outside, inside}), type));
 }
 
+// LibTorch does not round the threshold to float16.
 void lower_threshold(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string x = op.tensor(0);
-  const std::string below = op.add("LessOrEqual", {x, op.tensor_as(1, type)});
+  const std::string limit =
+      at::isFloatingType(type) ? op.wide_scalar(op.number(1), type) : op.tensor_as(1, type);
+  const std::string below = op.add("LessOrEqual", {op.widened(x, type), limit});
   op.result("Where", {below, op.tensor_as(2, type), x});
 }
 

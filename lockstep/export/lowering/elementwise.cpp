@@ -34,11 +34,25 @@ std::string precise_argument(RecordedOperation& op, std::size_t i) {
   return op.widened(op.tensor_as(i, type), type);
 }
 
+// Whether argument 1 is a number or a tensor without dimensions, which LibTorch's products and
+// quotients do not round to float16. It rounds argument 0.
+bool has_precise_second(const RecordedOperation& op) { return !op.is_tensor(1) || op.rank(1) == 0; }
+
+// Argument 1 in float32 for a model of float16, with all of its digits if has_precise_second().
+std::string precise_second(RecordedOperation& op, at::ScalarType type) {
+  if (!op.is_tensor(1)) return op.wide_scalar(op.number(1), type);
+  const auto known = op.known(1);
+  if (known) return op.wide_scalar(known->item().toDouble(), type);
+  return op.graph().cast(op.tensor(1), ElementType::kFloat);
+}
+
 // `onnx`, a product or quotient, of the first two arguments.
 std::string product(RecordedOperation& op, const char* onnx) {
   const at::ScalarType type = op.result_type();
-  if (op.is_tensor(1)) return op.add(onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
-  return op.narrowed(op.add(onnx, {precise_argument(op, 0), precise_argument(op, 1)}), type);
+  if (type == at::kHalf && has_precise_second(op)) {
+    return op.narrowed(op.add(onnx, {precise_argument(op, 0), precise_second(op, type)}), type);
+  }
+  return op.add(onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
 // `onnx`, a sum or difference, of argument `a`, and argument `b` times the number in argument 2,
@@ -76,10 +90,8 @@ struct FlooredDivision {
   std::string is_off;     // whether the signs of remainder and b differ
 };
 
-FlooredDivision floored_division(RecordedOperation& op, at::ScalarType type) {
-  const std::string a = op.tensor_as(0, type);
-  const std::string b = op.tensor_as(1, type);
-  const std::string zero = op.graph().scalar(0, type);
+FlooredDivision floored_division(RecordedOperation& op, const std::string& a, const std::string& b,
+                                 const std::string& zero) {
   const std::string remainder = op.add("Mod", {a, b}, {{"fmod", 1}});
   const std::string signs =
       op.add("Xor", {op.add("Less", {remainder, zero}), op.add("Less", {b, zero})});
@@ -87,11 +99,30 @@ FlooredDivision floored_division(RecordedOperation& op, at::ScalarType type) {
   return {a, b, remainder, op.add("And", {signs, op.add("Not", {is_whole})})};
 }
 
+// The arguments of a quotient of floats that is rounded to a whole number.
+struct RoundedQuotient {
+  std::string a;
+  std::string b;
+  bool is_wide;  // whether both are float32 in place of float16, because b is a precise number
+};
+
+RoundedQuotient rounded_quotient(RecordedOperation& op, at::ScalarType type) {
+  const bool is_wide = op.graph().type_of(type) == ElementType::kFloat16 && has_precise_second(op);
+  RoundedQuotient quotient = {.a = op.tensor_as(0, type), .is_wide = is_wide};
+  // With the option `half`, this says whether the number is beyond float16's range.
+  if (!is_wide || type != at::kHalf) quotient.b = op.tensor_as(1, type);
+  if (!is_wide) return quotient;
+  return {.a = op.widened(quotient.a, type), .b = precise_second(op, type), .is_wide = true};
+}
+
 // As in LibTorch, (a - remainder) / b is whole but for rounding, and a zero has the sign of a / b.
 // A division by zero gives infinity or NaN.
 std::string floored_float_quotient(RecordedOperation& op, at::ScalarType type) {
-  const FlooredDivision parts = floored_division(op, type);
-  const auto number = [&](double value) { return op.graph().scalar(value, type); };
+  const RoundedQuotient given = rounded_quotient(op, type);
+  const auto number = [&](double value) {
+    return given.is_wide ? op.wide_scalar(value, type) : op.graph().scalar(value, type);
+  };
+  const FlooredDivision parts = floored_division(op, given.a, given.b, number(0));
   const auto as_number = [&](const std::string& truth) {
     return op.add("Where", {truth, number(1), number(0)});
   };
@@ -105,14 +136,39 @@ std::string floored_float_quotient(RecordedOperation& op, at::ScalarType type) {
   const std::string is_zero = op.add("Equal", {quotient, number(0)});
   const std::string signed_zero = op.add("Mul", {plain, number(0)});
   const std::string result = op.add("Where", {is_zero, signed_zero, rounded});
-  return op.add("Where", {op.add("Equal", {parts.b, number(0)}), plain, result});
+  const std::string by_zero = op.add("Equal", {parts.b, number(0)});
+  return op.narrowed(op.add("Where", {by_zero, plain, result}), type);
+}
+
+// The larger or smaller argument, or the other one if one is NaN.
+void lower_extreme_number(RecordedOperation& op, const Operator& entry) {
+  const at::ScalarType type = op.result_type();
+  const std::string a = op.tensor_as(0, type);
+  const std::string b = op.tensor_as(1, type);
+  const std::string extreme = op.add(entry.onnx, {a, b});
+  if (!at::isFloatingType(type)) return op.bind(extreme);
+  const std::string first = op.add("Where", {op.add("IsNaN", {b}), a, extreme});
+  op.result("Where", {op.add("IsNaN", {a}), b, first});
+}
+
+// The sign of a zero is visible in its reciprocal. A product keeps the sign of a result of zero.
+void lower_copysign(RecordedOperation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const std::string sign = op.tensor_as(1, type);
+  const std::string zero = op.graph().scalar(0, type);
+  const std::string has_minus = op.add(
+      "Or", {op.add("Less", {sign, zero}), op.add("Less", {op.add("Reciprocal", {sign}), zero})});
+  const std::string factor =
+      op.add("Where", {has_minus, op.graph().scalar(-1, type), op.graph().scalar(1, type)});
+  op.result("Mul", {op.add("Abs", {op.tensor_as(0, type)}), factor});
 }
 
 // ONNX's integer division truncates, whereas LibTorch's "floor" rounds down.
 std::string floored_quotient(RecordedOperation& op, at::ScalarType type) {
   if (at::isFloatingType(type)) return floored_float_quotient(op, type);
   if (type == at::kByte) return op.add("Div", {op.tensor_as(0, type), op.tensor_as(1, type)});
-  const FlooredDivision parts = floored_division(op, type);
+  const FlooredDivision parts = floored_division(op, op.tensor_as(0, type), op.tensor_as(1, type),
+                                                 op.graph().scalar(0, type));
   const std::string quotient = op.add("Div", {parts.a, parts.b});
   return op.add("Sub", {quotient, op.cast(parts.is_off, at::kBool, type)});
 }
@@ -121,9 +177,14 @@ void lower_div(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string mode = op.has(2) ? op.text(2) : "";
   if (mode == "floor") return op.bind(floored_quotient(op, type));
-  const std::string quotient = product(op, "Div");
-  const bool cut = mode == "trunc" && at::isFloatingType(type);
-  op.bind(cut ? truncated(op, quotient, type) : quotient);
+  if (mode != "trunc" || !at::isFloatingType(type)) return op.bind(product(op, "Div"));
+  const RoundedQuotient given = rounded_quotient(op, type);
+  const std::string quotient = op.add("Div", {given.a, given.b});
+  const std::string zero = given.is_wide ? op.wide_scalar(0, type) : op.graph().scalar(0, type);
+  const std::string is_negative = op.add("Less", {quotient, zero});
+  const std::string whole =
+      op.add("Where", {is_negative, op.add("Ceil", {quotient}), op.add("Floor", {quotient})});
+  op.bind(op.narrowed(whole, type));
 }
 
 void lower_floor_divide(RecordedOperation& op, const Operator&) {
@@ -136,7 +197,8 @@ void lower_remainder(RecordedOperation& op, const Operator&) {
   if (!at::isFloatingType(type)) {
     return op.result("Mod", {op.tensor_as(0, type), op.tensor_as(1, type)});
   }
-  const FlooredDivision parts = floored_division(op, type);
+  const FlooredDivision parts = floored_division(op, op.tensor_as(0, type), op.tensor_as(1, type),
+                                                 op.graph().scalar(0, type));
   const std::string moved = op.add("Add", {parts.remainder, parts.b});
   op.result("Where", {parts.is_off, moved, parts.remainder});
 }
@@ -359,16 +421,18 @@ void lower_addc(RecordedOperation& op, const Operator& entry) {
 // Computes from the nearer end, as LibTorch does: start + (end - start) may differ from the end.
 void lower_lerp(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::string start = op.tensor_as(0, type);
-  const std::string end = op.tensor_as(1, type);
-  const std::string weight = op.tensor_as(2, type);
+  const std::string start = precise_argument(op, 0);
+  const std::string end = precise_argument(op, 1);
+  const std::string weight = precise_argument(op, 2);
+  const auto number = [&](double value) {
+    return type == at::kHalf ? op.wide_scalar(value, type) : op.graph().scalar(value, type);
+  };
   const std::string way = op.add("Sub", {end, start});
-  const std::string rest = op.add("Sub", {op.graph().scalar(1, type), weight});
+  const std::string rest = op.add("Sub", {number(1), weight});
   const std::string from_start = op.add("Add", {start, op.add("Mul", {weight, way})});
   const std::string from_end = op.add("Sub", {end, op.add("Mul", {way, rest})});
-  const std::string is_near =
-      op.add("Less", {op.add("Abs", {weight}), op.graph().scalar(0.5, type)});
-  op.result("Where", {is_near, from_start, from_end});
+  const std::string is_near = op.add("Less", {op.add("Abs", {weight}), number(0.5)});
+  op.bind(op.narrowed(op.add("Where", {is_near, from_start, from_end}), type));
 }
 
 // Clip accepts only numbers; tensor bounds need Max and Min.
@@ -446,6 +510,7 @@ constexpr Operator kElementwise[] = {
     {"clamp", lower_clamp},
     {"clamp_max", lower_clamp_max},
     {"clamp_min", lower_clamp_min},
+    {"copysign", lower_copysign},
     {"cos", lower_unary, "Cos"},
     {"cosh", lower_unary, "Cosh"},
     {"deg2rad", lower_deg2rad},
@@ -455,8 +520,11 @@ constexpr Operator kElementwise[] = {
     {"exp", lower_unary, "Exp"},
     {"exp2", lower_exp2},
     {"expm1", lower_expm1},
+    {"float_power", lower_pow},
     {"floor", lower_rounding, "Floor"},
     {"floor_divide", lower_floor_divide},
+    {"fmax", lower_extreme_number, "Max"},
+    {"fmin", lower_extreme_number, "Min"},
     {"fmod", lower_fmod},
     {"frac", lower_frac},
     {"hypot", lower_hypot},

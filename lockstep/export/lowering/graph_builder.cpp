@@ -72,11 +72,9 @@ std::string GraphBuilder::unique_name(const std::string& wish) {
 
 void GraphBuilder::require_one_type(const std::string& op_type, const Names& inputs) const {
   const ElementType type = type_of(inputs.at(deciding_input(op_type)));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
+  for (const std::size_t i : inputs_of_one_type(op_type, inputs.size())) {
     const ElementType other = type_of(inputs[i]);
-    if (!has_deciding_type(op_type, i) || other == type || other == ElementType::kUndefined) {
-      continue;
-    }
+    if (other == type || other == ElementType::kUndefined) continue;
     throw Unsupported(str("its arguments are of the types ", type_name(type), " and ",
                           type_name(other), ", which ONNX's ", op_type, " does not take together"));
   }
@@ -96,9 +94,8 @@ Names GraphBuilder::add(const std::string& op_type, Names inputs, Attributes att
   if (*computable == type) {
     return append(op_type, std::move(inputs), std::move(attributes), outputs);
   }
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const bool is_omitted = inputs[i].empty();
-    if (!is_omitted && has_deciding_type(op_type, i)) inputs[i] = cast(inputs[i], *computable);
+  for (const std::size_t i : inputs_of_one_type(op_type, inputs.size())) {
+    if (!inputs[i].empty()) inputs[i] = cast(inputs[i], *computable);
   }
   Names results = append(op_type, std::move(inputs), std::move(attributes), outputs);
   for (std::string& result : results) {

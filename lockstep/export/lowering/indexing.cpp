@@ -122,6 +122,26 @@ void lower_index(RecordedOperation& op, const Operator&) {
   op.bind(op.transpose(found, order_with_moved(result_rank, index_rank, place)));
 }
 
+// diagonal(x, offset, dim1, dim2): a new last dimension with the elements, which GatherND takes
+// from the two dimensions moved to the front.
+void lower_diagonal(RecordedOperation& op, const Operator&) {
+  const std::int64_t rank = op.rank(0);
+  const std::int64_t count = op.fixed(op.result_sizes().back(), "the length of the diagonal");
+  const std::int64_t offset = op.integer_or(1, 0);
+  std::vector<std::int64_t> order = {op.axis(op.integer_or(2, 0), rank),
+                                     op.axis(op.integer_or(3, 1), rank)};
+  for (std::int64_t d = 0; d < rank; ++d) {
+    if (d != order[0] && d != order[1]) order.push_back(d);
+  }
+  const at::Tensor steps = at::arange(count, at::kLong);
+  const at::Tensor places = at::stack(
+      {steps + std::max<std::int64_t>(-offset, 0), steps + std::max<std::int64_t>(offset, 0)}, 1);
+  const std::string x = op.transpose(op.tensor(0), order);
+  const std::string found = op.add("GatherND", {x, op.graph().constant(places, "")});
+  const auto result_rank = static_cast<std::size_t>(rank - 1);
+  op.bind(op.transpose(found, order_with_moved(result_rank, 1, result_rank - 1)));
+}
+
 // The part of scatter()'s source that has an index: the source may be larger.
 std::string cut_to_index(RecordedOperation& op, std::string source) {
   const Extents& sizes = op.sizes(3);
@@ -228,6 +248,7 @@ void lower_col2im(RecordedOperation& op, const Operator&) {
 
 constexpr Operator kIndexing[] = {
     {"col2im", lower_col2im},
+    {"diagonal", lower_diagonal},
     {"embedding", lower_embedding},
     {"gather", lower_gather},
     {"im2col", lower_im2col},

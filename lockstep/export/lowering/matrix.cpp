@@ -1,6 +1,8 @@
 // Products of matrices and vectors.
 #include <algorithm>
+#include <map>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/export/lowering/functions.h>
 #include <lockstep/export/lowering/operators.h>
@@ -50,10 +52,30 @@ void emit_gemm(RecordedOperation& op, const GemmFactor& a, const GemmFactor& b,
              {"transB", b.transposed ? 1 : 0}});
 }
 
+// beta * input alone, for a sum whose product LibTorch leaves out because alpha is 0.
+void emit_without_product(RecordedOperation& op, double beta) {
+  const at::ScalarType type = op.result_type();
+  const std::string factor = op.graph().scalar(beta, type);
+  if (beta == 0) return op.bind(op.expanded(factor, {}, op.result_sizes()));
+  const std::string scaled = beta == 1 ? op.tensor(0) : op.add("Mul", {op.tensor(0), factor});
+  op.bind(op.expanded(scaled, op.sizes(0), op.result_sizes()));
+}
+
+// Whether NaN and infinity times an alpha of 0 leave no trace. LibTorch multiplies float16 all the
+// same.
+bool skips_product(RecordedOperation& op) {
+  return op.number_or(4, 1) == 0 && op.result_type() != at::kHalf;
+}
+
 // addmm(input, mat1, mat2, beta, alpha)
 void lower_addmm(RecordedOperation& op, const Operator&) {
-  emit_gemm(op, gemm_factor(op, 1), gemm_factor(op, 2), op.tensor(0), op.number_or(4, 1),
-            op.number_or(3, 1));
+  const double alpha = op.number_or(4, 1);
+  const double beta = op.number_or(3, 1);
+  if (skips_product(op)) return emit_without_product(op, beta);
+  if (alpha == 0) {  // Gemm would leave the product out
+    return emit_matrix_product(op, gemm_factor(op, 1), gemm_factor(op, 2), op.tensor(0), 0, beta);
+  }
+  emit_gemm(op, gemm_factor(op, 1), gemm_factor(op, 2), op.tensor(0), alpha, beta);
 }
 
 void lower_mm(RecordedOperation& op, const Operator&) {
@@ -81,7 +103,7 @@ void lower_linear(RecordedOperation& op, const Operator&) {
   op.bind(op.has(2) ? op.add("Add", {product, op.tensor(2)}) : product);
 }
 
-// beta * input + alpha * product, as in baddbmm(input, a, b, beta, alpha).
+// beta * input + alpha * product.
 void lower_add_product(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const auto scaled = [&](const std::string& name, std::size_t i) {
@@ -91,6 +113,30 @@ void lower_add_product(RecordedOperation& op, const Operator&) {
   const std::string product = op.add("MatMul", {op.tensor(1), op.tensor(2)});
   if (op.number_or(3, 1) == 0) return op.bind(scaled(product, 4));
   op.result("Add", {scaled(op.tensor(0), 3), scaled(product, 4)});
+}
+
+// addmv(input, mat, vec, beta, alpha)
+void lower_addmv(RecordedOperation& op, const Operator& entry) {
+  if (skips_product(op)) return emit_without_product(op, op.number_or(3, 1));
+  lower_add_product(op, entry);
+}
+
+// The number of products in a matrix of the result; 0 if it follows the batch.
+std::int64_t products_in_matrix(RecordedOperation& op) {
+  const Extent factors[] = {op.sizes(1).at(1), op.sizes(1).at(2), op.sizes(2).at(2)};
+  std::int64_t count = 1;
+  for (const Extent& factor : factors) count *= factor.is_static() ? factor.size : 0;
+  return count;
+}
+
+// baddbmm(input, a, b, beta, alpha). LibTorch's own loop for small matrices multiplies them by any
+// alpha, and its library for larger ones does not if alpha is 0.
+void lower_baddbmm(RecordedOperation& op, const Operator& entry) {
+  constexpr std::int64_t kFewestOfLibrary = 400;
+  if (skips_product(op) && products_in_matrix(op) >= kFewestOfLibrary) {
+    return emit_without_product(op, op.number_or(3, 1));
+  }
+  lower_add_product(op, entry);
 }
 
 void lower_dot(RecordedOperation& op, const Operator&) {
@@ -136,6 +182,64 @@ bool sums_one_argument(std::string_view equation) {
   });
 }
 
+// The comma-separated terms of an equation of einsum(), one for each argument.
+std::vector<std::string> terms_of(std::string_view equation) {
+  std::string_view rest = equation.substr(0, equation.find("->"));
+  std::vector<std::string> terms;
+  for (auto comma = rest.find(','); comma != std::string_view::npos; comma = rest.find(',')) {
+    terms.emplace_back(rest.substr(0, comma));
+    rest.remove_prefix(comma + 1);
+  }
+  terms.emplace_back(rest);
+  return terms;
+}
+
+// The label of each dimension of an argument: "i...j" of four dimensions is "i..j".
+std::string labels_of(const std::string& term, std::size_t rank) {
+  constexpr std::string_view kEllipsis = "...";
+  const auto begin = term.find(kEllipsis);
+  if (begin == std::string::npos) return term;
+  const std::size_t named = term.size() - kEllipsis.size();
+  std::string labels = term;
+  return labels.replace(begin, kEllipsis.size(), std::string(rank - std::min(rank, named), '.'));
+}
+
+// ONNX broadcasts sizes of 1 in an ellipsis only, and its ellipses must have as many dimensions.
+Names einsum_arguments(RecordedOperation& op, std::string_view equation) {
+  Names names = op.tensors(1);
+  std::vector<Extents> sizes = op.sizes_of_members(1);
+  const auto terms = terms_of(equation);
+  if (sizes.size() != names.size() || terms.size() != names.size()) return names;
+  std::vector<std::string> labels;
+  std::map<char, Extent> full;
+  std::int64_t most_dots = 0;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    labels.push_back(labels_of(terms[i], sizes[i].size()));
+    const auto dots = std::count(labels[i].begin(), labels[i].end(), '.');
+    most_dots = std::max<std::int64_t>(most_dots, dots);
+    for (std::size_t d = 0; d < sizes[i].size(); ++d) {
+      Extent& size = full.try_emplace(labels[i].at(d), sizes[i][d]).first->second;
+      if (size == static_extent(1)) size = sizes[i][d];
+    }
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    Extents wanted = sizes[i];
+    for (std::size_t d = 0; d < wanted.size(); ++d) {
+      if (labels[i][d] != '.') wanted[d] = full.at(labels[i][d]);
+    }
+    names[i] = op.expanded(names[i], sizes[i], wanted);
+    const auto begin = terms[i].find('.');
+    if (begin == std::string::npos) continue;
+    std::vector<std::int64_t> added;
+    const auto dots = std::count(labels[i].begin(), labels[i].end(), '.');
+    for (std::int64_t d = dots; d < most_dots; ++d) {
+      added.push_back(static_cast<std::int64_t>(begin) + d - dots);
+    }
+    if (!added.empty()) names[i] = op.unsqueeze(names[i], added);
+  }
+  return names;
+}
+
 // ONNX takes the same equation, without spaces.
 void lower_einsum(RecordedOperation& op, const Operator&) {
   std::string equation = op.text(0);
@@ -144,7 +248,7 @@ void lower_einsum(RecordedOperation& op, const Operator&) {
   if (!at::isFloatingType(op.result_type()) && sums_one_argument(equation)) {
     op.reject("a sum of whole numbers over a dimension of one argument; use sum()");
   }
-  op.result("Einsum", op.tensors(1), {{"equation", equation}});
+  op.result("Einsum", einsum_arguments(op, equation), {{"equation", equation}});
 }
 
 // bilinear(x1, x2, weight, bias)
@@ -190,20 +294,13 @@ void lower_pairwise_distance(RecordedOperation& op, const Operator&) {
 }
 
 constexpr Operator kMatrix[] = {
-    {"addmm", lower_addmm},
-    {"addmv", lower_add_product},
-    {"baddbmm", lower_add_product},
-    {"bilinear", lower_bilinear},
-    {"bmm", lower_matmul},
-    {"cosine_similarity", lower_cosine_similarity},
-    {"dot", lower_dot},
-    {"einsum", lower_einsum},
-    {"linear", lower_linear},
-    {"matmul", lower_matmul},
-    {"mm", lower_mm},
-    {"mv", lower_matmul},
-    {"outer", lower_outer},
-    {"pairwise_distance", lower_pairwise_distance},
+    {"addmm", lower_addmm},     {"addmv", lower_addmv},
+    {"baddbmm", lower_baddbmm}, {"bilinear", lower_bilinear},
+    {"bmm", lower_matmul},      {"cosine_similarity", lower_cosine_similarity},
+    {"dot", lower_dot},         {"einsum", lower_einsum},
+    {"linear", lower_linear},   {"matmul", lower_matmul},
+    {"mm", lower_mm},           {"mv", lower_matmul},
+    {"outer", lower_outer},     {"pairwise_distance", lower_pairwise_distance},
 };
 
 }  // namespace

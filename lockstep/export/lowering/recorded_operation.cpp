@@ -211,6 +211,13 @@ const Extents& RecordedOperation::sizes_of(const Value* value) const {
 
 const Extents& RecordedOperation::sizes(std::size_t i) const { return sizes_of(input(i)); }
 
+std::vector<Extents> RecordedOperation::sizes_of_members(std::size_t i) const {
+  std::vector<Extents> sizes;
+  if (input(i)->node()->kind() != c10::prim::ListConstruct) return sizes;
+  for (const Value* each : input(i)->node()->inputs()) sizes.push_back(sizes_of(each));
+  return sizes;
+}
+
 at::ScalarType RecordedOperation::type(std::size_t i) const { return scalar_type_of(input(i)); }
 
 const Extents& RecordedOperation::result_sizes(std::size_t k) const {
@@ -268,10 +275,15 @@ void RecordedOperation::bind(const std::string& name, std::size_t k) {
 }
 
 void RecordedOperation::bind_list(const Names& names) {
+  const auto& uses = node_.output(0)->uses();
+  const torch::jit::Node* const user = uses.empty() ? nullptr : uses.front().user;
+  const bool is_unpacked = user != nullptr && user->kind() == c10::prim::ListUnpack;
   Operand list;
-  for (const std::string& name : names) {
-    const bool is_float32 = is_tensor(0) && type(0) == at::kFloat;
-    list.members.push_back({.name = name, .is_float32 = is_float32});
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    const bool is_float32 = is_unpacked && k < user->outputs().size()
+                                ? scalar_type_of(user->output(k)) == at::kFloat
+                                : is_tensor(0) && type(0) == at::kFloat;
+    list.members.push_back({.name = names[k], .is_float32 = is_float32});
   }
   operands_[node_.output(0)] = std::move(list);
 }

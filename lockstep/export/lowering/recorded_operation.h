@@ -85,6 +85,8 @@ class RecordedOperation {
   Extents extents(std::size_t i) const;
 
   const Extents& sizes(std::size_t i) const;
+  /// The sizes of each tensor of a list that forward() has made; otherwise none.
+  std::vector<Extents> sizes_of_members(std::size_t i) const;
   std::int64_t rank(std::size_t i) const { return static_cast<std::int64_t>(sizes(i).size()); }
   at::ScalarType type(std::size_t i) const;
   const Extents& result_sizes(std::size_t k = 0) const;

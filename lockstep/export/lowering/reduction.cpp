@@ -5,6 +5,8 @@
 #include <numeric>
 #include <string_view>
 
+#include <ATen/core/Reduction.h>
+
 #include <lockstep/export/lowering/functions.h>
 #include <lockstep/export/lowering/operators.h>
 
@@ -155,6 +157,68 @@ void lower_index_of_extreme(RecordedOperation& op, const Operator& entry) {
   op.bind(keep ? op.reshape(index, op.result_sizes()) : index);
 }
 
+// count_nonzero(x, dims). Counts are exact in float64, in which onnxruntime adds them up.
+void lower_count_nonzero(RecordedOperation& op, const Operator&) {
+  const std::string count = op.cast(op.tensor_as(0, at::kBool), at::kBool, at::kLong);
+  op.bind(reduced(op, "ReduceSum", count, axes_in(op, 1), /*keep=*/false));
+}
+
+// diff(x, n, dim): each element minus the one before it, n times.
+void lower_diff(RecordedOperation& op, const Operator&) {
+  constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+  if (op.has(3) || op.has(4)) op.reject("prepend or append; use cat() before it");
+  const std::int64_t axis = op.axis(op.integer_or(2, -1), op.rank(0));
+  const char* const minus = op.result_type() == at::kBool ? "Xor" : "Sub";
+  std::string x = op.tensor(0);
+  for (std::int64_t n = op.integer_or(1, 1); n > 0; --n) {
+    x = op.add(minus, {op.slice(x, axis, 1, kEnd), op.slice(x, axis, 0, -1)});
+  }
+  op.bind(x);
+}
+
+// The losses of all elements, whose mean or sum argument 2 may ask for.
+void bind_losses(RecordedOperation& op, const std::string& losses) {
+  const std::int64_t reduction = op.integer_or(2, at::Reduction::Mean);
+  const bool is_whole = reduction == at::Reduction::None || op.broadcast_sizes(0, 1).empty();
+  const char* const onnx = reduction == at::Reduction::Mean ? "ReduceMean" : "ReduceSum";
+  const std::string loss = is_whole ? losses : op.reduce(onnx, losses, {}, /*keep=*/false);
+  op.bind(op.narrowed(loss, op.result_type()));
+}
+
+// Squares are float32 in a model of float16, unless LibTorch's own are float16.
+std::string difference(RecordedOperation& op) {
+  const at::ScalarType type = op.result_type();
+  const std::string error = op.add("Sub", {op.tensor_as(0, type), op.tensor_as(1, type)});
+  return type == at::kHalf ? error : op.widened(error, type);
+}
+
+void lower_l1_loss(RecordedOperation& op, const Operator&) {
+  bind_losses(op, op.add("Abs", {difference(op)}));
+}
+
+void lower_mse_loss(RecordedOperation& op, const Operator&) {
+  const std::string error = difference(op);
+  bind_losses(op, op.add("Mul", {error, error}));
+}
+
+// huber_loss(x, target, reduction, delta): half of the square below delta, and a line of slope
+// delta beyond. smooth_l1_loss() divides it by its own argument 3, beta.
+void lower_huber_loss(RecordedOperation& op, const Operator& entry) {
+  const at::ScalarType type = op.result_type();
+  const bool is_divided = std::string_view(entry.onnx) == "Div";
+  const double limit = op.number_or(3, 1);
+  const auto number = [&](double value) {
+    return type == at::kHalf ? op.graph().scalar(value, type) : op.wide_scalar(value, type);
+  };
+  const std::string error = op.add("Abs", {difference(op)});
+  const std::string square = op.add("Mul", {op.add("Mul", {error, error}), number(0.5)});
+  const std::string line = op.add("Sub", {error, number(0.5 * limit)});
+  const std::string inside = is_divided ? op.add("Div", {square, number(limit)}) : square;
+  const std::string beyond = is_divided ? line : op.add("Mul", {line, number(limit)});
+  const std::string is_inside = op.add("Less", {error, number(limit)});
+  bind_losses(op, op.add("Where", {is_inside, inside, beyond}));
+}
+
 // all(x), all(x, dims, keepdim): the minimum or maximum of booleans as numbers. Unlike in sum(), an
 // empty list means no dimensions.
 void lower_truth(RecordedOperation& op, const Operator& entry) {
@@ -171,13 +235,15 @@ void lower_truth(RecordedOperation& op, const Operator& entry) {
   op.bind(op.cast(is_true, at::kBool, op.result_type()));  // uint8 for uint8
 }
 
-// Both values are widened().
+// Both values are float64 for tensors of float32, and otherwise widened().
 struct Moments {
   std::string mean;
   std::string variance;
 };
 
-// var(x, unbiased), and var(x, dims, correction, keepdim), where True means a correction of 1.
+// var(x, unbiased), and var(x, dims, correction, keepdim), where True means a correction of 1. As
+// in LibTorch, float32 is added up in float64: squares of numbers beyond 1e19 or below 1e-19 are
+// out of range.
 Moments moments_of(RecordedOperation& op) {
   const at::ScalarType type = op.result_type();
   const bool over_all = op.arguments() <= 2;
@@ -189,12 +255,17 @@ Moments moments_of(RecordedOperation& op) {
     const Extent& size = op.sizes(0).at(static_cast<std::size_t>(axis));
     count *= static_cast<double>(op.fixed(size, "a dimension of var() or std()"));
   }
-  const std::string x = op.widened(op.tensor(0), type);
-  const std::string mean = mean_of(op, x, op.wide_scalar(0, type), axes, /*keep=*/true);
+  const bool in_double = op.graph().type_of(type) == ElementType::kFloat;
+  const auto number = [&](double value) {
+    return in_double ? op.graph().scalar(value, at::kDouble) : op.wide_scalar(value, type);
+  };
+  const std::string x = in_double ? op.graph().cast(op.tensor(0), ElementType::kDouble)
+                                  : op.widened(op.tensor(0), type);
+  const std::string mean = mean_of(op, x, number(0), axes, /*keep=*/true);
   const std::string distance = op.add("Sub", {x, mean});
   const std::string square = op.add("Mul", {distance, distance});
   const std::string sum = reduced(op, "ReduceSum", square, axes, keep);
-  const std::string divisor = op.wide_scalar(std::max(count - correction, 0.0), type);
+  const std::string divisor = number(std::max(count - correction, 0.0));
   return {.mean = keep || axes.empty() ? mean : op.squeeze(mean, axes),
           .variance = op.add("Div", {sum, divisor})};
 }
@@ -304,14 +375,20 @@ constexpr Operator kReduction[] = {
     {"argmax", lower_index_of_extreme, "ArgMax"},
     {"argmin", lower_index_of_extreme, "ArgMin"},
     {"argsort", lower_argsort},
+    {"count_nonzero", lower_count_nonzero},
     {"cumsum", lower_cumsum},
+    {"diff", lower_diff},
+    {"huber_loss", lower_huber_loss},
+    {"l1_loss", lower_l1_loss},
     {"linalg_vector_norm", lower_norm},
     {"logsumexp", lower_logsumexp, "ReduceLogSumExp"},
     {"max", lower_max},
     {"mean", lower_sum, "ReduceMean"},
     {"min", lower_min},
+    {"mse_loss", lower_mse_loss},
     {"norm", lower_norm},
     {"prod", lower_sum, "ReduceProd"},
+    {"smooth_l1_loss", lower_huber_loss, "Div"},
     {"sort", lower_sort},
     {"std", lower_std},
     {"std_mean", lower_std_mean},

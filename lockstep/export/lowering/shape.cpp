@@ -50,6 +50,15 @@ void lower_transpose(RecordedOperation& op, const Operator&) {
   op.bind(op.transpose(op.tensor(0), order));
 }
 
+// mT(x): the last two dimensions change places.
+void lower_matrix_transpose(RecordedOperation& op, const Operator&) {
+  const std::int64_t rank = op.rank(0);
+  if (rank < 2) op.reject(str("an input of ", rank, " dimensions, expected at least 2"));
+  auto order = in_order(rank);
+  std::swap(order.end()[-1], order.end()[-2]);
+  op.bind(op.transpose(op.tensor(0), order));
+}
+
 void lower_t(RecordedOperation& op, const Operator&) {
   if (op.rank(0) < 2) return op.bind(op.tensor(0));
   op.bind(op.transpose(op.tensor(0), {1, 0}));
@@ -82,6 +91,16 @@ void lower_movedim(RecordedOperation& op, const Operator&) {
 
 void lower_expand(RecordedOperation& op, const Operator&) {
   op.result("Expand", {op.tensor(0), op.graph().sizes(op.result_sizes())});
+}
+
+void lower_broadcast_tensors(RecordedOperation& op, const Operator&) {
+  Names names = op.tensors(0);
+  const auto from = op.sizes_of_members(0);
+  const auto to = op.list_sizes();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    names[i] = op.expanded(names[i], from.at(i), to.at(i));
+  }
+  op.bind_list(names);
 }
 
 void lower_repeat(RecordedOperation& op, const Operator&) {
@@ -163,6 +182,32 @@ void lower_stack(RecordedOperation& op, const Operator&) {
   }
   op.result("Concat", apart, {{"axis", axis}});
 }
+
+// The axes to add to a tensor of `rank` dimensions for hstack(), vstack() or dstack(), which need
+// at least 1, 2 or 3.
+std::vector<std::int64_t> axes_to_add(std::size_t rank, std::int64_t least) {
+  if (rank == 0) return in_order(least);
+  if (rank == 1 && least == 2) return {0};
+  if (rank == 1 && least == 3) return {0, 2};
+  if (rank == 2 && least == 3) return {2};
+  return {};
+}
+
+// hstack(), vstack() or dstack(): cat() along the first possible of the dimensions 1, 0 and 2.
+void lower_stack_of_least(RecordedOperation& op, std::int64_t least, std::int64_t axis) {
+  const std::size_t rank = op.result_sizes().size();
+  Names names = members_as_result(op);
+  const auto sizes = op.sizes_of_members(0);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto added = axes_to_add(sizes.at(i).size(), least);
+    if (sizes[i].size() + added.size() != rank) op.reject("members of several ranks");
+    if (!added.empty()) names[i] = op.unsqueeze(names[i], added);
+  }
+  op.result("Concat", names, {{"axis", rank == 1 ? 0 : axis}});
+}
+void lower_hstack(RecordedOperation& op, const Operator&) { lower_stack_of_least(op, 1, 1); }
+void lower_vstack(RecordedOperation& op, const Operator&) { lower_stack_of_least(op, 2, 0); }
+void lower_dstack(RecordedOperation& op, const Operator&) { lower_stack_of_least(op, 3, 2); }
 
 // Consecutive parts with the sizes in the trace: split(), chunk() and similar.
 void lower_parts(RecordedOperation& op, const Operator&) {
@@ -265,9 +310,14 @@ void lower_roll(RecordedOperation& op, const Operator&) {
   op.bind(x);
 }
 
+// An image without a batch gets one of 1.
 void lower_pixel_shuffle(RecordedOperation& op, const Operator&) {
-  if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
-  op.result("DepthToSpace", {op.tensor(0)}, {{"blocksize", op.integer(1)}, {"mode", "CRD"}});
+  const std::int64_t rank = op.rank(0);
+  if (rank != 4 && rank != 3) op.reject(str("an input of ", rank, " dimensions, expected 3 or 4"));
+  const std::string x = rank == 3 ? op.unsqueeze(op.tensor(0), {0}) : op.tensor(0);
+  const std::string shuffled =
+      op.add("DepthToSpace", {x}, {{"blocksize", op.integer(1)}, {"mode", "CRD"}});
+  op.bind(rank == 3 ? op.squeeze(shuffled, {0}) : shuffled);
 }
 
 // ONNX's SpaceToDepth puts the position in a block before the channel, LibTorch after it.
@@ -305,6 +355,7 @@ void lower_triangle(RecordedOperation& op, const Operator& entry) {
 
 constexpr Operator kShapes[] = {
     {"alias", lower_identity},
+    {"broadcast_tensors", lower_broadcast_tensors},
     {"broadcast_to", lower_expand},
     {"cat", lower_cat},
     {"channel_shuffle", lower_channel_shuffle},
@@ -312,10 +363,13 @@ constexpr Operator kShapes[] = {
     {"clone", lower_identity},
     {"contiguous", lower_identity},
     {"detach", lower_identity},
+    {"dstack", lower_dstack},
     {"expand", lower_expand},
     {"expand_as", lower_expand},
     {"flatten", lower_flatten},
     {"flip", lower_flip},
+    {"hstack", lower_hstack},
+    {"mT", lower_matrix_transpose},
     {"movedim", lower_movedim},
     {"narrow", lower_narrow},
     {"permute", lower_permute},
@@ -349,6 +403,7 @@ constexpr Operator kShapes[] = {
     {"unsqueeze", lower_unsqueeze},
     {"view", lower_view},
     {"view_as", lower_view},
+    {"vstack", lower_vstack},
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ struct OperatorTypes {
   std::string_view op_type;
   std::string_view types;
   Carried carried = Carried::kNot;
-  std::size_t of_one_type = 1;  // inputs that must have the same type, from the deciding one on
+  std::size_t of_one_type = 1;  // inputs that must have the type of the deciding one, and itself
   int first_opset = 0;          // a later row of the same operator replaces the earlier one
 };
 
@@ -103,7 +103,7 @@ constexpr OperatorTypes kOperatorTypes[] = {
     {"Not", "b"},
     {"Or", "b", Carried::kNot, 2},
     {"PRelu", "fh", Carried::kNot, 2},
-    {"Pad", "fdhbcilu", Carried::kAny},
+    {"Pad", "fdhbcilu", Carried::kAny, 2},
     {"Pow", "fdhil", Carried::kNot, 2},
     {"RNN", "fh", Carried::kNot, 4},
     {"Range", "fdsil", Carried::kNot, kAllInputs},
@@ -120,7 +120,7 @@ constexpr OperatorTypes kOperatorTypes[] = {
     {"Reshape", "fdhbcsilu"},
     {"Resize", "fhciu"},
     {"Round", "fdh"},
-    {"ScatterElements", "fdhbcsilu"},
+    {"ScatterElements", "fdhbcsilu", Carried::kNot, 2},
     {"Selu", "fh"},
     {"Shape", "fdhbcsilu"},
     {"Shrink", "fdhcsilu"},
@@ -210,10 +210,15 @@ std::optional<ElementType> computable_type(std::string_view op_type, ElementType
 
 std::size_t deciding_input(std::string_view op_type) { return op_type == "Where" ? 1 : 0; }
 
-bool has_deciding_type(std::string_view op_type, std::size_t i) {
-  if (op_type == "Pad" && i == 2) return true;  // the border's value, behind its sizes
-  const std::size_t first = deciding_input(op_type);
-  return i >= first && i - first < types_of(op_type, std::numeric_limits<int>::max()).of_one_type;
+std::vector<std::size_t> inputs_of_one_type(std::string_view op_type, std::size_t count) {
+  // The second input of these is sizes or indices.
+  const bool are_first_and_third = op_type == "Pad" || op_type == "ScatterElements";
+  const std::size_t most = types_of(op_type, std::numeric_limits<int>::max()).of_one_type;
+  std::vector<std::size_t> inputs;
+  for (std::size_t i = deciding_input(op_type); i < count && inputs.size() < most; ++i) {
+    if (i != 1 || !are_first_and_third) inputs.push_back(i);
+  }
+  return inputs;
 }
 
 std::vector<ElementType> output_types(const OnnxNode& node, const std::vector<ElementType>& inputs,

@@ -34,7 +34,8 @@ std::vector<ElementType> output_types(const OnnxNode& node, const std::vector<El
 /// Index of the input whose type decides in which type the node is computed.
 std::size_t deciding_input(std::string_view op_type);
 
-/// Whether input `i` must have the type of the deciding input.
-bool has_deciding_type(std::string_view op_type, std::size_t i);
+/// Indices of those of a node's `count` inputs that must have one type, beginning with the deciding
+/// one.
+std::vector<std::size_t> inputs_of_one_type(std::string_view op_type, std::size_t count);
 
 }  // namespace lockstep::onnx

@@ -20,7 +20,8 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// LibTorch's operations may add in a different order for a different memory layout.
+// LibTorch's operations may add in a different order for a different memory layout. Relative to an
+// element, or to the largest one where terms cancel out.
 constexpr double kReplayTolerance = 1e-4;
 
 constexpr const char* kOutsideOfLibTorch =
@@ -28,10 +29,18 @@ constexpr const char* kOutsideOfLibTorch =
     "accessor "
     "or another library), which no model would do: write it with LibTorch's operations";
 
+// The largest finite element's size.
+double magnitude_of(const at::Tensor& numbers) {
+  if (numbers.numel() == 0) return 0;
+  return numbers.abs().masked_fill(numbers.isfinite().logical_not(), 0).max().item<double>();
+}
+
 bool is_same(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() &&
-         at::allclose(a.to(at::kDouble), b.to(at::kDouble), kReplayTolerance, kReplayTolerance,
-                      /*equal_nan=*/true);
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  if (a.sizes() != b.sizes()) return false;
+  const at::Tensor expected = b.to(at::kDouble);
+  return at::allclose(a.to(at::kDouble), expected, kReplayTolerance,
+                      kReplayTolerance * magnitude_of(expected), /*equal_nan=*/true);
 }
 
 // A value, as the position of its operation in the graph and its index among the operation's

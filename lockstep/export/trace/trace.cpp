@@ -154,7 +154,8 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
       str("export_onnx: forward() bakes the batch into constants that a trace cannot follow: ",
           locations_in_words(refused, trace.locations),
           "; write sizes that do not name the batch, such as x.flatten(1) in place of "
-          "x.view({x.size(0), -1}), or set follow_batch, or export with dynamic_batch = false"));
+          "x.view({x.size(0), -1}), ",
+          follow_batch ? "" : "or set follow_batch, ", "or export with dynamic_batch = false"));
 }
 
 // forward() may refuse some values by a check of its own, or because they are no indices: the first

@@ -112,11 +112,14 @@ void add_large_arguments(CaseList& cases) {
              {rows_of({-6e4, -300, -50, 0.5, 50, 300, 6e4})})
         .adds_terms = true;
   }
-  // LibTorch multiplies float16 by numbers beyond its range, but rounds the factor of a sum.
+  // LibTorch multiplies float16 by numbers beyond its range, also in tensors without dimensions,
+  // but rounds the factor of a sum.
   const MakeInput factors = rows_of({6e4, 3e4, 1, -5e4});
   cases.add("mul", [](const Tensor& x) { return x * 1e-6; }, {factors});
   cases.add("mul", [](const Tensor& x) { return x * 1e5; }, {factors});
+  cases.add("mul", [](const Tensor& x) { return x * torch::tensor(1e-6F); }, {factors});
   cases.add("div", [](const Tensor& x) { return x / 1e6; }, {factors});
+  cases.add("div", [](const Tensor& x) { return x / torch::tensor(1e6F); }, {factors});
   cases.add("add", [](const Tensor& x) { return at::zeros_like(x).add(x, 1e-6); }, {factors});
   cases.add("rsub", [](const Tensor& x) { return at::rsub(x, 0, 1e-6); }, {factors});
   cases.add(
@@ -206,6 +209,44 @@ void add_division_edges(CaseList& cases) {
             {integers(0, 2, {4})});
 }
 
+// LibTorch does not round the number to float16, which would change a floor or a branch, except in
+// remainder() and fmod().
+void add_numbers_beside_float16(CaseList& cases) {
+  struct Edge {
+    const char* op;
+    Function function;
+  };
+  const std::vector<Edge> edges = {
+      {"floor_divide", [](const Tensor& x) { return x.floor_divide(0.1); }},
+      {"floor_divide", [](const Tensor& x) { return x.floor_divide(-0.7); }},
+      {"floor_divide", [](const Tensor& x) { return x.floor_divide(torch::tensor(0.1F)); }},
+      {"floor_divide", [](const Tensor& x) { return x.floor_divide(torch::tensor(0.1)); }},
+      {"floor_divide",
+       [](const Tensor& x) { return x.floor_divide(x.amax().to(torch::kDouble) / 70); }},
+      {"div", [](const Tensor& x) { return x.div(0.3, "floor"); }},
+      {"div", [](const Tensor& x) { return x.div(0.1, "trunc"); }},
+      {"div", [](const Tensor& x) { return x.div(0.3, "trunc"); }},
+      {"div", [](const Tensor& x) { return x.div(torch::tensor(0.3F), "floor"); }},
+      {"remainder", [](const Tensor& x) { return x.remainder(0.1); }},
+      {"fmod", [](const Tensor& x) { return x.fmod(0.1); }},
+      {"threshold", [](const Tensor& x) { return at::threshold(x, 0.3, -2); }},
+      {"softshrink", [](const Tensor& x) { return at::softshrink(x, 0.3); }},
+      {"hardshrink", [](const Tensor& x) { return at::hardshrink(x, 0.3); }}};
+  const std::vector<double> numbers = {1, 2, 3, 4, 5, 7, 0.3, 0.7, 0.9, -0.3, -1, -5, 0};
+  for (const Edge& each : edges) {
+    auto& added = cases.add(each.op, each.function, {rows_of(numbers, torch::kHalf)});
+    added.tolerance = 1e-3;
+    added.negligible = 0.1;  // for the results of shrinking
+  }
+  for (const Edge& each : {edges[0], edges[2], edges[5], edges[7]}) {
+    cases.add(each.op, each.function, {rows_of({1, 2, 3, 4, 5, 7, -1})}).options.half = true;
+  }
+  cases
+      .add("lerp", [](const Tensor& x) { return x.lerp(-x, 0.3); },
+           {rows_of({6e4, -6e4, 3}, torch::kHalf)})
+      .tolerance = 2e-3;
+}
+
 void add_pair_edges(CaseList& cases) {
   const std::vector<double> x = {kNan, 1, kInf, -kInf, kInf, -kInf, 0.0, -0.0, 2, -1, kNan};
   const std::vector<double> y = {1, kNan, kInf, kInf, -kInf, -kInf, -0.0, 0.0, -1, 2, kNan};
@@ -215,6 +256,14 @@ void add_pair_edges(CaseList& cases) {
   };
   two("maximum", [](const Tensor& a, const Tensor& b) { return at::maximum(a, b); });
   two("minimum", [](const Tensor& a, const Tensor& b) { return at::minimum(a, b); });
+  two("fmax", [](const Tensor& a, const Tensor& b) { return at::fmax(a, b); });
+  two("fmin", [](const Tensor& a, const Tensor& b) { return at::fmin(a, b); });
+  cases
+      .add("copysign", [](const Tensor& a, const Tensor& b) { return a.abs().copysign(b); },
+           {rows_of({0, -0.0, 1, -2, kInf, 3, kNan}), rows_of({-0.0, 0, -0.0, 0, -kInf, kInf, 1})})
+      .signed_zeros = true;
+  cases.add("copysign", [](const Tensor& a) { return a.copysign(-1); }, {rows_of({0, 1, -2, kInf})})
+      .signed_zeros = true;
   two("max", [](const Tensor& a, const Tensor& b) { return a.max(b); });
   two("min", [](const Tensor& a, const Tensor& b) { return a.min(b); });
   two("clamp", [](const Tensor& a, const Tensor& b) { return a.clamp(b, b + 1); });
@@ -433,6 +482,34 @@ void add_whole_number_edges(CaseList& cases) {
   cases.add("amax", [](const Tensor& x) { return x.amax(1); }, {shorts});
 }
 
+// Small whole numbers, for which onnxruntime lacks some operators.
+void add_small_types(CaseList& cases) {
+  for (const auto type : {torch::kShort, torch::kChar}) {
+    const std::vector<MakeInput> pair = {rows_of({-7, 3, 5, -2, 100}, type),
+                                         rows_of({2, -3, 5, 3, 7}, type)};
+    const auto two = [&](const char* op, Tensor (*function)(const Tensor&, const Tensor&)) {
+      cases.add(op, function, pair);
+    };
+    two("where", [](const Tensor& x, const Tensor& y) { return at::where(x > y, x, y); });
+    two("masked_fill", [](const Tensor& x, const Tensor& y) { return x.masked_fill(y > 2, 9); });
+    two("clamp", [](const Tensor& x, const Tensor&) { return x.clamp(2, 5); });
+    two("clamp", [](const Tensor& x, const Tensor& y) { return x.clamp(y - 1, y); });
+    two("cat", [](const Tensor& x, const Tensor& y) { return at::cat({x, y}, 1); });
+    two("maximum", [](const Tensor& x, const Tensor& y) { return at::maximum(x, y); });
+    two("minimum", [](const Tensor& x, const Tensor& y) { return at::minimum(x, y); });
+    two("remainder", [](const Tensor& x, const Tensor& y) { return x.remainder(y); });
+    two("fmod", [](const Tensor& x, const Tensor& y) { return x.fmod(y); });
+    two("eq", [](const Tensor& x, const Tensor& y) { return x == y; });
+    two("mm", [](const Tensor& x, const Tensor& y) { return x.mm(y.t()); });
+    two("sum", [](const Tensor& x, const Tensor&) {
+      return x.slice(0, 1).sum(0, false, x.scalar_type());
+    });
+    two("scatter", [](const Tensor& x, const Tensor& y) {
+      return x.scatter(1, torch::tensor({4, 2, 0, 1, 3}).expand_as(x), y);
+    });
+  }
+}
+
 // onnxruntime adds up and multiplies whole numbers in float64, which holds them up to 2^53.
 void add_large_whole_numbers(CaseList& cases) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 60;
@@ -493,11 +570,13 @@ void add_edge_cases(CaseList& cases) {
   add_large_arguments(cases);
   add_function_edges(cases);
   add_division_edges(cases);
+  add_numbers_beside_float16(cases);
   add_pair_edges(cases);
   add_comparison_edges(cases);
   add_reduction_edges(cases);
   add_order_edges(cases);
   add_whole_number_edges(cases);
+  add_small_types(cases);
   add_large_whole_numbers(cases);
   add_whole_powers(cases);
 }

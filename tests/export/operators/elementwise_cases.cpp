@@ -97,6 +97,10 @@ void add_arithmetic(CaseList& cases) {
   cases.add("maximum", [](const Tensor& x, const Tensor& y) { return at::maximum(x, y); }, pair);
   cases.add("minimum", [](const Tensor& x, const Tensor& y) { return at::minimum(x, y); }, pair);
   cases.add("lerp", [](const Tensor& x, const Tensor& y) { return x.lerp(y, 0.3); }, pair);
+  cases.add(
+      "float_power", [](const Tensor& x, const Tensor& y) { return x.abs().float_power(y); }, pair);
+  cases.add("float_power", [](const Tensor& x) { return x.abs().float_power(0.5); });
+  cases.add("float_power", [](const Tensor& x) { return x.float_power(3); }, {whole[0]});
   const std::vector<MakeInput> three = {floats({4}), floats({4}), between(0.5, 2, {4})};
   cases.set_adds_terms(true);
   cases.add(

@@ -117,6 +117,12 @@ void add_indexing_cases(CaseList& cases) {
            [](const Tensor& x) { return at::col2im(x, {6, 8}, {2, 3}, {1, 2}, {1, 0}, {2, 1}); },
            {floats({12, 16})})
       .first_opset = 18;
+  // Diagonals of the matrices of a batch, and of a sample.
+  for (const std::int64_t offset : {0, 1, 2, -2}) {
+    cases.add("diagonal", [offset](const Tensor& x) { return x.diagonal(offset, 1, 2); });
+    cases.add("diagonal", [offset](const Tensor& x) { return x.diagonal(offset, -1, 1); });
+    cases.add("diagonal", [offset](const Tensor& x) { return x[0].diagonal(offset); });
+  }
 }
 
 }  // namespace lockstep::testing_support

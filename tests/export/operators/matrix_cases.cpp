@@ -54,6 +54,25 @@ void add_matrix_cases(CaseList& cases) {
   cases.add("einsum",
             [](const Tensor& x, const Tensor& y) { return at::einsum("bij, bjk -> bik", {x, y}); },
             {floats({3, 4}), floats({4, 5})});
+  // A size of 1 is broadcast, and ellipses of fewer dimensions are.
+  const auto product = [&cases](const char* equation, MakeInput x, MakeInput y) {
+    cases.add("einsum",
+              [equation](const Tensor& a, const Tensor& b) { return at::einsum(equation, {a, b}); },
+              {std::move(x), std::move(y)});
+  };
+  product("bij,bij->bij", floats({1, 4}), floats({3, 4}));
+  product("bij, bij -> bji", floats({3, 4}), floats({3, 1}));
+  product("bij,bjk->bik", floats({3, 1}), floats({4, 5}));
+  product("...ij,...jk->...ik", floats({1, 3, 4}), floats({2, 4, 5}));
+  product("b...i,b...i->b...", floats({4}), floats({3, 4}));
+  product("bii,bi->bi", floats({1, 1}), floats({4}));
+  cases.add("einsum", [](const Tensor& x) {
+    return at::einsum("...ij,...jk->...ik",
+                      {x, torch::arange(20, torch::kFloat).view({4, 5}) / 10});
+  });
+  cases.add("einsum", [](const Tensor& x) {
+    return at::einsum("bij,bj->bi", {x, torch::arange(4, torch::kFloat).view({1, 4})});
+  });
   cases.add("bilinear",
             [](const Tensor& x, const Tensor& y) {
               return at::bilinear(x, y, torch::arange(60, torch::kFloat).view({3, 4, 5}) / 60,
@@ -119,6 +138,24 @@ void add_matrix_cases(CaseList& cases) {
     cases.add("baddbmm",
               [=](const Tensor& x, const Tensor& y) { return at::baddbmm(added, x, y, beta, 2); },
               {floats({3, 4}), floats({4, 5})});
+  }
+  // If alpha is 0, LibTorch leaves the product out, except that of float16 and of small batched
+  // matrices.
+  const MakeInput not_finite = rows_of({nan, 1, std::numeric_limits<double>::infinity(), 2});
+  for (const double beta : {1.0, 0.5, 0.0}) {
+    cases.add("addmm", [=](const Tensor& x) { return at::addmm(weight[0], x, weight, beta, 0); },
+              {not_finite});
+    cases.add(
+        "addmv",
+        [=](const Tensor& x) { return at::addmv(torch::ones({}), x, weight.t()[0], beta, 0); },
+        {not_finite});
+    for (const std::int64_t rows : {19, 20}) {  // 380 and 400 products
+      cases.add("baddbmm",
+                [=](const Tensor& x, const Tensor& y) {
+                  return at::baddbmm(weight[0], x.log(), y, beta, 0);
+                },
+                {between(-2, -1, {rows, 4}), floats({4, 5})});
+    }
   }
   // Attributes of ONNX have the precision of float32.
   cases

@@ -49,6 +49,14 @@ void add_padding_cases(CaseList& cases) {
   }
   // The border repeats elements that are cut away at the other end.
   cases.add("pad", [](const Tensor& x) { return at::pad(x, {-6, 2}, "reflect"); }, line);
+  // onnxruntime pads some of these in a wider type.
+  for (const auto type : {torch::kShort, torch::kChar, torch::kByte, torch::kInt, torch::kBool,
+                          torch::kHalf, torch::kDouble}) {
+    const MakeInput row = rows_of({1, 2, 0, 5}, type);
+    cases.add("constant_pad_nd", [](const Tensor& x) { return at::constant_pad_nd(x, {1, 2}, 7); },
+              {row});
+    cases.add("pad", [](const Tensor& x) { return at::pad(x, {2, -1}, "constant"); }, {row});
+  }
   // C++'s own padding.
   const auto pad = [&cases, &image](auto mode, std::vector<std::int64_t> amounts, double value) {
     const auto options = F::PadFuncOptions(std::move(amounts)).mode(mode).value(value);

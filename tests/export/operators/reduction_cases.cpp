@@ -1,5 +1,8 @@
 // Sums, means, extrema, statistics and sorting along dimensions.
 #include <limits>
+#include <vector>
+
+#include <ATen/core/Reduction.h>
 
 #include <tests/export/operators/case_list.h>
 
@@ -116,6 +119,48 @@ void add_reduction_cases(CaseList& cases) {
   cases.add("var", [](const Tensor& x) { return x[0].var(false); });
   cases.add("std", [](const Tensor& x) { return x[0].std(true); });
   cases.add("var_mean", [](const Tensor& x) { return at::var_mean(x[0], false); });
+  // LibTorch adds up squares of float32 in float64.
+  for (const std::vector<double>& numbers :
+       {std::vector<double>{1e-23, 2e-23, 7e-23}, std::vector<double>{3e38, -1e38, 2e38, 1e38},
+        std::vector<double>{1.2e19, -1.2e19, 1.2e19, -1.2e19, 1.2e19, -1.2e19, 1.2e19},
+        std::vector<double>{10000, 10000.01, 10000.03}}) {
+    const MakeInput row = rows_of(numbers);
+    cases.add("std", [](const Tensor& x) { return x.std(1); }, {row});
+    cases.add("std", [](const Tensor& x) { return x[0].std(false); }, {row});
+    cases.add("var", [](const Tensor& x) { return x.var(1); }, {row});
+    cases.add("std_mean", [](const Tensor& x) { return at::std_mean(x, 1); }, {row});
+    cases.add("var_mean", [](const Tensor& x) { return at::var_mean(x, 1); }, {row});
+  }
+  cases.add("count_nonzero", [](const Tensor& x) { return x.relu().count_nonzero(); });
+  cases.add("count_nonzero", [](const Tensor& x) {
+    return x.relu().count_nonzero(std::optional<std::int64_t>(-1));
+  });
+  cases.add("count_nonzero",
+            [](const Tensor& x) { return x.relu().count_nonzero(torch::IntArrayRef{1, 2}); });
+  cases.add("count_nonzero",
+            [](const Tensor& x) { return x.count_nonzero(std::optional<std::int64_t>(1)); },
+            {rows_of({0, -0.0, std::numeric_limits<double>::quiet_NaN(), 1e-30, 2})});
+  cases.add("diff", [](const Tensor& x) { return x.diff(); });
+  cases.add("diff", [](const Tensor& x) { return x.diff(2, 1); });
+  cases.add("diff", [](const Tensor& x) { return x.diff(1, 0); });
+  cases.add("diff", [](const Tensor& x) { return x.diff(1, 1); }, {truths({5})});
+  const std::vector<MakeInput> pair = {floats({3, 4}), floats({3, 4})};
+  using at::Reduction::Reduction;
+  for (const auto way : {Reduction::None, Reduction::Mean, Reduction::Sum}) {
+    cases.add(
+        "l1_loss", [way](const Tensor& x, const Tensor& y) { return at::l1_loss(x, y, way); },
+        pair);
+    cases.add(
+        "mse_loss", [way](const Tensor& x, const Tensor& y) { return at::mse_loss(x, y, way); },
+        pair);
+    cases.add(
+        "smooth_l1_loss",
+        [way](const Tensor& x, const Tensor& y) { return at::smooth_l1_loss(x, y, way, 0.7); },
+        pair);
+    cases.add(
+        "huber_loss",
+        [way](const Tensor& x, const Tensor& y) { return at::huber_loss(x, y, way, 0.7); }, pair);
+  }
   cases.add("norm",
             [](const Tensor& x) { return x.norm(std::nullopt, torch::IntArrayRef{1}, true); });
   cases.add("linalg_vector_norm", [](const Tensor& x) {

@@ -39,6 +39,21 @@ void add_shape_cases(CaseList& cases) {
             {floats({1, 4}), floats({3, 4})});
   cases.add("broadcast_to",
             [](const Tensor& x) { return torch::ones({4}).broadcast_to({3, 4}) + x; });
+  cases.add("broadcast_tensors", [](const Tensor& x) {
+    return at::broadcast_tensors({torch::arange(4, torch::kFloat), x, x.select(2, 0).unsqueeze(2)});
+  });
+  cases.add("mT", [](const Tensor& x) { return x.mT() + 1; });
+  // Tensors of fewer dimensions get some.
+  cases.add("hstack", [](const Tensor& x) { return at::hstack({x, x + 1}); });
+  cases.add("hstack", [](const Tensor& x) { return at::hstack({x.flatten(), x.amax()}); });
+  cases.add("vstack", [](const Tensor& x) { return at::vstack({x, x + 1}); });
+  cases.add("vstack", [](const Tensor& x) { return at::vstack({x.flatten(), x.flatten() + 1}); });
+  for (const std::int64_t last : {2, 1, 0}) {
+    cases.add("dstack", [last](const Tensor& x) {
+      const Tensor fewer = last == 2 ? x : last == 1 ? x.amax(2) : x.amax({1, 2});
+      return at::dstack({fewer, fewer + 1});
+    });
+  }
   cases.add("repeat", [](const Tensor& x) { return x.repeat({1, 2, 1, 3}); });
   cases.add("tile", [](const Tensor& x) { return x.tile({2, 3}); });
   cases.add("repeat_interleave", [](const Tensor& x) { return x.repeat_interleave(3, 1); });
@@ -63,6 +78,7 @@ void add_shape_cases(CaseList& cases) {
   cases.add("flip", [](const Tensor& x) { return x.flip({1, 2}); });
   cases.add("roll", [](const Tensor& x) { return x.roll({1, -2}, {1, 2}); });
   cases.add("pixel_shuffle", [](const Tensor& x) { return at::pixel_shuffle(x, 2); }, image);
+  cases.add("pixel_shuffle", [](const Tensor& x) { return at::pixel_shuffle(x[0], 2); }, image);
   cases.add("pixel_unshuffle", [](const Tensor& x) { return at::pixel_unshuffle(x, 2); }, image);
   cases.add("channel_shuffle", [](const Tensor& x) { return at::channel_shuffle(x, 2); }, image);
   cases.add("tril", [](const Tensor& x) { return x.tril(1); });
