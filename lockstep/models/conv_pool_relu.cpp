@@ -48,7 +48,8 @@ ConvPoolShape shape_of(const at::Tensor& input, const at::Tensor& weight) {
 
 bool is_plain(const at::Tensor& tensor, std::int64_t dimensions) {
   return tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
-         tensor.scalar_type() == at::kFloat && tensor.dim() == dimensions && tensor.is_contiguous();
+         tensor.scalar_type() == at::kFloat && tensor.dim() == dimensions &&
+         tensor.is_contiguous() && !tensor.is_neg();  // a lazy negative's memory has other values
 }
 
 at::Tensor weight_channels_last(const at::Tensor& weight) {
@@ -126,8 +127,8 @@ class ConvPoolRelu : public torch::autograd::Function<ConvPoolRelu> {
           "create_graph");
     }
     const auto saved = context->get_saved_variables();
-    const Gradients result = backward_kernel(gradients[0].contiguous(), saved[0], saved[1],
-                                             saved[2], context->needs_input_grad(0));
+    const Gradients result = backward_kernel(gradients[0].resolve_neg().contiguous(), saved[0],
+                                             saved[1], saved[2], context->needs_input_grad(0));
     return {result.input, result.weight, result.bias};
   }
 };

@@ -15,6 +15,13 @@ bool is_dense(const torch::Tensor& gradient) {
          !gradient.is_neg();
 }
 
+// Null for a gradient that no run can hold. LibTorch has no address of an empty tensor.
+const void* address_of(const torch::Tensor& gradient) {
+  static constexpr char kNothing = 0;
+  if (!is_dense(gradient)) return nullptr;
+  return gradient.numel() == 0 ? &kNothing : gradient.const_data_ptr();
+}
+
 const std::byte* begin_of(const torch::Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.const_data_ptr());
 }
@@ -76,9 +83,8 @@ Addresses addresses_of(const Tensors& parameters) {
   Addresses addresses;
   addresses.reserve(2 * parameters.size());
   for (const auto& parameter : parameters) {
-    const torch::Tensor& gradient = parameter.grad();
     addresses.push_back(parameter.const_data_ptr());
-    addresses.push_back(is_dense(gradient) ? gradient.const_data_ptr() : nullptr);
+    addresses.push_back(address_of(parameter.grad()));
   }
   return addresses;
 }
@@ -125,8 +131,10 @@ FlatRuns::FlatRuns(const Tensors& parameters) : addresses_(addresses_of(paramete
 }
 
 void FlatRuns::take_along_padding_after(const torch::Tensor& parameter) {
-  paddings_.push_back(padding_after(parameter));
-  paddings_.push_back(padding_after(parameter.grad()));
+  for (const torch::Tensor& tensor : {parameter, parameter.grad()}) {
+    const Padding padding = padding_after(tensor);
+    if (padding.bytes > 0) paddings_.push_back(padding);
+  }
 }
 
 bool FlatRuns::fit(const Tensors& parameters) const {
@@ -135,7 +143,7 @@ bool FlatRuns::fit(const Tensors& parameters) const {
     if (parameters[i].const_data_ptr() != addresses_[2 * i]) return false;
     if (addresses_[2 * i + 1] == nullptr) {
       if (gradient.defined()) return false;
-    } else if (!is_dense(gradient) || gradient.const_data_ptr() != addresses_[2 * i + 1] ||
+    } else if (address_of(gradient) != addresses_[2 * i + 1] ||
                gradient.strides() != parameters[i].strides()) {
       return false;
     }

@@ -9,7 +9,10 @@
 namespace lockstep {
 
 Join::Join(DdpCore& ddp, JoinMode mode)
-    : ddp_(ddp), mode_(mode), batches_(static_cast<std::size_t>(ddp.group().size()), 0) {
+    : ddp_(ddp),
+      mode_(mode),
+      batches_(static_cast<std::size_t>(ddp.group().size()), 0),
+      has_more_(batches_.size(), false) {
   if (mode == JoinMode::kWeighted && ddp.options().sync_batch_norm) {
     throw ConfigError(
         "Join: with sync_batch_norm a rank without a batch can't take part in the others' "

@@ -79,7 +79,7 @@ class LOCKSTEP_API Join {
   std::int64_t samples_ = 0;
   double weight_ = 1;
   std::vector<std::int64_t> batches_;
-  std::vector<bool> has_more_;  // as of the last call of next()
+  std::vector<bool> has_more_;  // as of the last call of next(), false before the first
 };
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
 #include <lockstep/parallel/sync_batch_norm_kernels.h>
 
 namespace lockstep {
@@ -391,6 +392,7 @@ std::size_t SyncBatchNorm::size() const { return state_ ? state_->tensors.size()
 SyncBatchNorm convert_sync_batchnorm(torch::nn::Module& module, ProcessGroup group) {
   std::vector<Tensor> found;
   find_norms(module, "", found);
+  found = optim::distinct(found);  // a module may be registered in several places
   auto state = std::make_unique<SyncBatchNorm::State>();
   for (const Tensor& tensor : found) {
     Registry::instance().add(tensor.unsafeGetTensorImpl(), group);

@@ -159,10 +159,12 @@ void tell_of_classes_without_validation(const ImageDataset& all,
   constexpr std::size_t kMostNamed = 5;
   const std::size_t others = names.size() - std::min(names.size(), kMostNamed);
   names.resize(names.size() - others);
-  tell(options, lockstep::str("no image to validate on is of ", join(names),
-                              others > 0 ? lockstep::str(" and ", others, " other classes") : "",
-                              ": too few images; give a larger validation fraction, or folders "
-                              "train and val"));
+  tell(options,
+       lockstep::str(
+           "no image to validate on is of ", join(names),
+           others > 0 ? " and " + amount_of(static_cast<std::int64_t>(others), "other class") : "",
+           ": too few images; give a larger validation fraction, or folders "
+           "train and val"));
 }
 
 // In random order, `quotas` images of each class are for validation: those that come last. With one

@@ -1,8 +1,14 @@
 // `lockstep data` as its users see it. data_preview_command_test.cpp tests its previews.
+#include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -411,6 +417,55 @@ TEST_F(DataCommand, ChecksEveryImageOfAPack) {
   const ProgramResult result = run({"check", in_out("a.pack")});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("damaged  " + in_out("a.pack") + ": record 3 is damaged"));
+}
+
+// What a program writes to its standard error, which is a terminal. Nothing without terminals.
+template <class Run>
+std::optional<std::string> drawn_on_terminal(const Run& run) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0) return std::nullopt;
+  int other_end = -1;
+  if (grantpt(terminal) == 0 && unlockpt(terminal) == 0) {
+    other_end = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  }
+  std::optional<std::string> text;
+  if (other_end >= 0) {
+    run([&] {
+      dup2(other_end, STDERR_FILENO);
+      setenv("TERM", "xterm", 1);
+      setenv("NO_COLOR", "1", 1);
+    });
+    close(other_end);
+    text.emplace();
+    char buffer[4096];
+    // Once all have closed the other end, reading fails behind the last byte.
+    for (ssize_t length; (length = read(terminal, buffer, sizeof buffer)) > 0;) {
+      text->append(buffer, static_cast<std::size_t>(length));
+    }
+  }
+  close(terminal);
+  return text;
+}
+
+// Images are checked before they are packed only if damaged ones are left out.
+TEST_F(DataCommand, DrawsABarForEachPassOnATerminal) {
+  const auto drawn = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> words = {"pack", images(), in_out("a.pack"), "--threads", "0"};
+    words.insert(words.end(), options.begin(), options.end());
+    return drawn_on_terminal([&](const std::function<void()>& before_exec) {
+      EXPECT_EQ(run(words, before_exec).exit_code, 0);
+    });
+  };
+  const auto packed = drawn({});
+  if (!packed) GTEST_SKIP() << "no pseudo-terminals here";
+  const char* const clear_line = "\r\x1b[K";
+  EXPECT_THAT(*packed, AllOf(HasSubstr("packing "), HasSubstr("1 of 12 images")));
+  EXPECT_THAT(*packed, ::testing::Not(HasSubstr("checking")));
+  EXPECT_THAT(*packed, EndsWith(clear_line)) << "the bar is removed";
+  const std::string both = drawn({"--on-corrupt-image", "skip"}).value();
+  EXPECT_THAT(both, HasSubstr("packing "));
+  EXPECT_LT(both.find("checking "), both.find("packing "));
+  EXPECT_THAT(both, EndsWith(clear_line));
 }
 
 TEST_F(DataCommand, AFullDiskLeavesNothing) {

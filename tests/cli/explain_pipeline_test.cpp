@@ -398,6 +398,82 @@ TEST(ExplainPipelineSettings, HoldWhatTheOptionsSay) {
   EXPECT_EQ(files.json, folder / "a.json");
 }
 
+TEST(ExplainPipelineSettings, HaveDefaults) {
+  const ExplainPipelineSettings usual = resolve(ExplainPipelineArguments{});
+  EXPECT_EQ(usual.table.name, "1f1b");
+  EXPECT_EQ(usual.table.stages(), 4);
+  EXPECT_EQ(usual.table.workers.size(), 4U);
+  EXPECT_EQ(usual.table.micro_batches, 8);
+  EXPECT_EQ(usual.stages_per_worker, 1);
+  EXPECT_TRUE(usual.has_formula);
+  EXPECT_EQ(usual.message_cost, 0);
+  EXPECT_FALSE(usual.toys);
+  EXPECT_TRUE(usual.svg.empty() && usual.csv.empty() && usual.json.empty());
+  const auto workers_of = [](const char* schedule, int stages) {
+    return resolve(ExplainPipelineArguments{.schedule = schedule, .stages = stages})
+        .table.workers.size();
+  };
+  EXPECT_EQ(workers_of("interleaved", 1), 1U);
+  EXPECT_EQ(workers_of("interleaved", 6), 3U);
+  EXPECT_EQ(workers_of("zbv", 6), 3U);
+  EXPECT_EQ(workers_of("zb-h1", 6), 6U);
+  const auto toys = resolve(ExplainPipelineArguments{.measured = true}).toys;
+  ASSERT_TRUE(toys);
+  EXPECT_EQ(toys->wait_microseconds, 0);
+  EXPECT_EQ(toys->activation, "relu");
+  EXPECT_EQ(toys->width, 512);
+  EXPECT_EQ(toys->layers, 2);
+  EXPECT_EQ(toys->samples, 64);
+  EXPECT_EQ(toys->threads, 1);
+  EXPECT_EQ(toys->steps, 21);
+}
+
+TEST(ExplainPipelineSettings, TakeTheEndsOfTheirRanges) {
+  const ExplainPipelineArguments cases[] = {
+      {.stages = 64, .workers = 64, .micro_batches = 1},
+      {.stages = 1, .workers = 1, .micro_batches = 1000},
+      {.message_cost = 1000},
+      {.measured = true, .wait = 1},
+      {.measured = true, .wait = 1000000, .steps = 1},
+      {.measured = true, .width = 1, .layers = 1, .samples = 1, .threads = 1},
+      {.measured = true,
+       .activation = "relu",
+       .width = 16384,
+       .layers = 1000,
+       .samples = 1000000,
+       .threads = 1024,
+       .steps = 1000000}};
+  for (const ExplainPipelineArguments& each : cases) {
+    EXPECT_EQ(message_of<ConfigError>([&] { resolve(each); }), "nothing was thrown");
+  }
+}
+
+// The limits of a picture also hold for a table from a file.
+TEST(ExplainPipelineSettings, LimitTheTableOfAFile) {
+  const testing_support::TemporaryDirectory folder;
+  const auto file = folder / "mine.csv";
+  const auto refusal = [&](int stages, int micro_batches) {
+    std::string text;
+    for (int stage = 0; stage < stages; ++stage) {
+      for (const char* kind : {"F", "B"}) {
+        for (int i = 0; i < micro_batches; ++i) {
+          text += str(text.empty() || text.back() == '\n' ? "" : ",", stage, kind, i);
+        }
+      }
+      text += '\n';
+    }
+    write_file_atomically(file, text);
+    return message_of<ConfigError>(
+        [&] { resolve(ExplainPipelineArguments{.table = file.string()}); });
+  };
+  const std::string where = "explain pipeline: --table " + file.string() + ": ";
+  EXPECT_EQ(refusal(64, 1), "nothing was thrown");
+  EXPECT_EQ(refusal(65, 1), where + "the number of stages must be from 1 to 64, got 65");
+  EXPECT_EQ(refusal(1, 1000), "nothing was thrown");
+  EXPECT_EQ(refusal(1, 1001),
+            where + "the number of micro-batches must be from 1 to 1000, got 1001");
+}
+
 TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
   struct Case {
     ExplainPipelineArguments arguments;
@@ -408,12 +484,18 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
   const Case cases[] = {
       {{.schedule = "zbh1"}, "explain pipeline: --schedule must be one of gpipe, "},
       {{.stages = 0}, "--stages must be from 1 to 64, got 0"},
+      {{.stages = 65}, "--stages must be from 1 to 64, got 65"},
       {{.stages = 4, .workers = 3}, "1f1b has one stage on each worker, got --stages 4 and 3"},
       {{.schedule = "zbv", .stages = 5}, "zbv has two stages on each worker"},
       {{.schedule = "zbv", .stages = 1}, "got --stages 1 and 1 worker"},
       {{.schedule = "interleaved", .stages = 5, .workers = 2}, "equally many stages on each"},
+      {{.schedule = "zbv", .stages = 4, .workers = 4},
+       "zbv has two stages on each worker, got --stages 4 and 4 workers"},
+      {{.schedule = "gpipe", .stages = 4, .workers = 2}, "gpipe has one stage on each worker"},
+      {{.workers = 65}, "--workers must be from 1 to 64, got 65"},
       {{.workers = 0}, "--workers must be from 1 to 64, got 0"},
       {{.micro_batches = 0}, "--micro-batches must be from 1"},
+      {{.micro_batches = 1001}, "--micro-batches must be from 1 to 1000, got 1001"},
       {{.schedule = "1f1b", .table = "x.csv"}, of_table},
       {{.stages = 4, .table = "x.csv"}, of_table},
       {{.workers = 4, .table = "x.csv"}, of_table},
@@ -435,6 +517,13 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
       {{.measured = true, .layers = 0}, "--layers must be from 1"},
       {{.measured = true, .samples = 0}, "--samples must be from 1"},
       {{.measured = true, .threads = 0}, "--threads must be from 1"},
+      {{.measured = true, .wait = 1000001}, "--wait must be from 1 to 1000000, got 1000001"},
+      {{.measured = true, .width = 16385}, "--width must be from 1 to 16384, got 16385"},
+      {{.measured = true, .layers = 1001}, "--layers must be from 1 to 1000, got 1001"},
+      {{.measured = true, .samples = 1000001}, "--samples must be from 1 to 1000000, got 1000001"},
+      {{.measured = true, .threads = 1025}, "--threads must be from 1 to 1024, got 1025"},
+      {{.measured = true, .steps = 1000001}, "--steps must be from 1 to 1000000, got 1000001"},
+      {{.message_cost = 1000.5}, "--message-cost must be from 0 to 1000, got 1000.5"},
       {{.measured = true, .activation = "tanh"}, "--activation must be one of relu, gelu"},
       {{.message_cost = 1.0, .measured = true}, "remove --message-cost"},
       {{.message_cost = 0.0, .measured = true}, "remove --message-cost"},

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <stdexcept>
+#include <string>
 
 #include <lockstep/core/log.h>
 
@@ -36,6 +38,37 @@ TEST(FlagNames, ReplaceTheOptionsOfAMessage) {
       {"LoaderOptions::", "LoaderOptions::"},
   };
   for (const auto& [text, expected] : cases) EXPECT_EQ(with_flags(text), expected);
+}
+
+// The flags are written out a second time, so that no option can become the flag of another.
+TEST(FlagNames, AreThoseOfTheirOptions) {
+  const std::map<std::string, std::string> flags = {
+      {"CheckpointOptions::background", "--background-checkpoints"},
+      {"CheckpointOptions::directory", "--out"},
+      {"DataRequest::directory", "--data"},
+      {"DdpOptions::find_unused_parameters", "--find-unused-parameters"},
+      {"DdpOptions::find_unused_parameters = true", "--find-unused-parameters"},
+      {"ImageDecoderOptions::max_image_pixels", "--max-image-pixels"},
+      {"LoaderOptions::batch_size", "--batch-size"},
+      {"LoaderOptions::device", "--accelerator"},
+      {"LoaderOptions::engine", "--loader"},
+      {"LoaderOptions::on_corrupt_image", "--on-corrupt-image"},
+      {"RunInfo::split", "--data, --seed and --val-fraction"},
+      {"StrategyOptions::find_unused_parameters", "--find-unused-parameters"},
+      {"TrainerOptions::cuda_graph", "--cuda-graph"},
+      {"TrainerOptions::device", "--accelerator"},
+      {"TrainerOptions::on_nan", "--on-nan"},
+      {"TrainerOptions::optimizer", "--optimizer"},
+      {"TrainerOptions::resume", "--resume"},
+      {"TrainerOptions::resume = false", "--overwrite"},
+  };
+  EXPECT_EQ(flag_names().size(), flags.size()) << "add the new option here";
+  for (const auto& [option, flag] : flags) {
+    EXPECT_EQ(with_flags("first set " + option + ", then that"),
+              "first set " + flag + ", then that");
+    // A message may name the same option twice.
+    EXPECT_EQ(with_flags(option + ", " + option), flag + ", " + flag);
+  }
 }
 
 TEST(FlagNames, StandInTheFirstLineOfAnError) {

@@ -253,6 +253,28 @@ TEST(Doctor, ListsTheNamesThatOptionsTake) {
   }
 }
 
+TEST(Doctor, SaysWhoStartedIt) {
+  const TemporaryDirectory scratch;
+  const std::string file = (scratch / "doctor.json").string();
+  const auto launcher = [&](const Environment& environment, const std::string& text) {
+    const ProgramResult result =
+        run_to_end({LOCKSTEP_PROGRAM, "doctor", "--json", file}, environment);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("\nlauncher    " + text));
+    return nlohmann::json::parse(std::ifstream(file)).at("launcher");
+  };
+  Environment environment = {{"RANK", "1"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", "0"},
+                             {"LOCAL_WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "127.0.0.1"},
+                             {"MASTER_PORT", "29500"}};
+  EXPECT_EQ(launcher(environment, "torchrun: rank 1 of 4\n"),
+            (nlohmann::json{{"source", "torchrun"}, {"rank", 1}, {"world_size", 4}}));
+  environment["RANK"] = "4";
+  EXPECT_TRUE(launcher(environment, "unusable: RANK=4 contradicts WORLD_SIZE=4").is_null());
+}
+
 // Programs without LibTorch have tables of their own for what they can do.
 TEST(Help, OfAComparisonOrAPredictionNamesWhatTrainKnows) {
   EXPECT_THAT(cli::step_strategy_names(), IsSubsetOf(strategy_names()));

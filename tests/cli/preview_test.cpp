@@ -199,6 +199,20 @@ TEST(Preview, ChoosesImagesOfAllClassesFirst) {
   EXPECT_THAT(std::set(all.begin(), all.end()), SizeIs(100));
 }
 
+// The epochs of all versions must have numbers of 32 bits.
+TEST(Preview, ShowsEpochsUpToTheLast) {
+  const ImageDataset dataset = noise(2, {1, 4, 4}, 2);
+  constexpr std::int64_t kLast = 4294967295;
+  const cli::Preview preview =
+      cli::make_preview(dataset, {kGrey}, {.versions = 2, .epoch = kLast - 2});
+  ASSERT_THAT(preview.rows, SizeIs(2));
+  EXPECT_EQ(preview.rows[1].versions[0].epoch, kLast - 2);
+  EXPECT_EQ(preview.rows[1].versions[1].epoch, kLast - 1);
+  EXPECT_EQ(message_of<ConfigError>(
+                [&] { cli::make_preview(dataset, {kGrey}, {.versions = 2, .epoch = kLast - 1}); }),
+            "preview: --epoch must be from 0 to 4294967293, got 4294967294");
+}
+
 TEST(Preview, SaysWhatItCannotShow) {
   const ImageDataset dataset = noise(4, {3, 8, 8}, 2);
   struct Case {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
@@ -116,6 +117,35 @@ TEST(Program, TakesTheLastValueOfAnOptionAndAllOfAList) {
     if (std::string(c.err).find("--help") != std::string::npos) continue;
     words.insert(words.begin(), "outer");
     EXPECT_EQ(run(words).err, c.err);
+  }
+}
+
+// What whole_number() makes of a text: the number in decimal, or why it is none.
+template <class Integer>
+std::string whole_number_text(std::string text) {
+  const std::string problem = whole_number<Integer>()(text);
+  return problem.empty() ? text : problem;
+}
+
+TEST(Program, TakesWholeNumbersThatFit) {
+  EXPECT_EQ(whole_number_text<int>("2147483647"), "2147483647");
+  EXPECT_EQ(whole_number_text<int>("-2147483648"), "-2147483648");
+  EXPECT_EQ(whole_number_text<int>("2147483648"),
+            "must be a whole number, got '2147483648', which does not fit");
+  EXPECT_EQ(whole_number_text<int>("-2147483649"),
+            "must be a whole number, got '-2147483649', which does not fit");
+  EXPECT_EQ(whole_number_text<std::int64_t>("4294967297"), "4294967297");
+  EXPECT_EQ(whole_number_text<std::int64_t>("9223372036854775807"), "9223372036854775807");
+  EXPECT_EQ(whole_number_text<std::int64_t>("9223372036854775808"),
+            "must be a whole number, got '9223372036854775808', which does not fit");
+  EXPECT_EQ(whole_number_text<std::uint64_t>("18446744073709551615"), "18446744073709551615");
+  EXPECT_EQ(whole_number_text<std::uint64_t>("18446744073709551616"),
+            "must be a whole number of at least 0, got '18446744073709551616', which does not fit");
+  EXPECT_EQ(whole_number_text<std::uint64_t>("-1"),
+            "must be a whole number of at least 0, got '-1'");
+  EXPECT_EQ(whole_number_text<int>("-010"), "-10");
+  for (const char* text : {"", " ", " 1", "1 ", "+1", "1.0", "1e3", "0x10", "1,000", "--1", "-"}) {
+    EXPECT_EQ(whole_number_text<int>(text), str("must be a whole number, got '", text, "'"));
   }
 }
 

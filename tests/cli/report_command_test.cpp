@@ -111,6 +111,14 @@ TEST_F(ReportCommand, WritesIntoTheFirstFolder) {
   const ProgramResult result = report({in_scratch("rows.json"), in_scratch("run")});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_TRUE(std::filesystem::exists(scratch / "run/report.html"));
+  // Without a folder, the first record counts, which is not necessarily the first input.
+  scratch.write("alone.json", sample_record({}));
+  scratch.write("second.json", sample_record({}));
+  const ProgramResult records =
+      report({in_scratch("rows.json"), in_scratch("alone.json"), in_scratch("second.json")});
+  EXPECT_EQ(records.exit_code, 0) << records.err;
+  EXPECT_THAT(scratch.names(), ::testing::ElementsAre("alone.html", "alone.json", "rows.json",
+                                                      "run", "second.json"));
 }
 
 TEST_F(ReportCommand, ReplacesNoInput) {

@@ -38,10 +38,12 @@ struct Rank {
     world = recorder.add_group("world", all, "default_pg");
   }
 
-  FlightRecorder::Id start(const CallDescription& what, FlightRecorder::Group* group = nullptr) {
+  FlightRecorder::Id create(const CallDescription& what, FlightRecorder::Group* group = nullptr) {
     const bool message = what.kind == CallKind::kSend || what.kind == CallKind::kRecv;
-    const auto id =
-        recorder.created(group ? group : world, message ? messages++ : collectives++, what);
+    return recorder.created(group ? group : world, message ? messages++ : collectives++, what);
+  }
+  FlightRecorder::Id start(const CallDescription& what, FlightRecorder::Group* group = nullptr) {
+    const auto id = create(what, group);
     recorder.started(id);
     return id;
   }
@@ -68,6 +70,14 @@ void every_kind(Rank& rank) {
 void every_shape_and_type(Rank& rank) {
   rank.run(call(CallKind::kAllReduce, {1, 2, 3, 4, 5, 6}));
   rank.run(call(CallKind::kAllReduce, {1, 2, 3, 4, 5, 6, 7}));
+  rank.run(call(CallKind::kAllGather, {1 << 10, 1 << 10, 1 << 10, 1 << 10, 1, 1, 1}));
+  // A shape holds no size above 2^32 - 1.
+  for (const std::uint32_t rows : {1U, 2U}) {
+    CallDescription large = call(CallKind::kBroadcast, {0xFFFF'FFFF, rows}, 0);
+    large.shape.dimensions = static_cast<std::uint8_t>(rows);
+    large.count = std::uint64_t{rows} << 33;
+    rank.run(large);
+  }
   using detail::DataType;
   for (const DataType type :
        {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBFloat16,
@@ -126,6 +136,16 @@ const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kProgra
         }
         if (rank.number == 2) send(0, 4), recv(0, 1);
         rank.run(call(CallKind::kBarrier, {}));
+      }}},
+    // An operation in every state, and a receive from any source.
+    {"unfinished",
+     {2,
+      [](Rank& rank) {
+        rank.run(call(CallKind::kBarrier, {}));
+        rank.start(call(CallKind::kAllReduce, {4}));
+        rank.recorder.failed(rank.create(call(CallKind::kAllReduce, {5})));
+        rank.create(call(CallKind::kBroadcast, {4}, 0));
+        rank.start(call(CallKind::kRecv, {3}, -1));
       }}},
     {"message_missing",
      {3,

@@ -278,9 +278,14 @@ TEST(FlightRecorder, KeepsTheNewestJobs) {
   for (int second = 10; second < 40; ++second) {
     std::filesystem::create_directories(user / name_of(second) / "inside");
   }
-  for (const char* other : {"notes", "20260102T030405Z", "2026-102T030405Z-7"}) {
-    std::filesystem::create_directory(user / other);
-  }
+  const char* const others[] = {"notes",
+                                "20250102T030405Z",
+                                "20250102T030405Z-",
+                                "2025-102T030405Z-7",
+                                "2025010:T030405Z-7",
+                                "20250102T030405z-7",
+                                "20250102 030405Z-7"};
+  for (const char* other : others) std::filesystem::create_directory(user / other);
   // The user's own link and file, with names as those of old jobs.
   std::filesystem::create_directory_symlink(user / "notes", user / "20250102T030405Z-1");
   std::ofstream(user / "20250102T030405Z-2") << "kept";
@@ -291,10 +296,11 @@ TEST(FlightRecorder, KeepsTheNewestJobs) {
   for (int second = 21; second < 41; ++second) {
     EXPECT_TRUE(std::filesystem::exists(user / name_of(second))) << second;
   }
-  for (const char* other : {"notes", "20260102T030405Z", "2026-102T030405Z-7", "20250102T030405Z-1",
-                            "20250102T030405Z-2"}) {
+  for (const char* other : others) {
     EXPECT_TRUE(std::filesystem::exists(user / other)) << other;
   }
+  EXPECT_TRUE(std::filesystem::exists(user / "20250102T030405Z-1")) << "a link";
+  EXPECT_TRUE(std::filesystem::exists(user / "20250102T030405Z-2")) << "a file";
 }
 
 // A job that has run for weeks may fail after many jobs that began later.

@@ -55,7 +55,7 @@ class FlightRecorder(unittest.TestCase):
         return [record.getMessage() for record in logs.records[1:]]
 
     def test_all_programs_are_analysed(self):
-        self.assertEqual({path.name for path in self.folder.iterdir()}, set(FINDINGS))
+        self.assertEqual({path.name for path in self.folder.iterdir()}, set(FINDINGS) | {"unfinished"})
 
     def test_the_analyser_finds_what_is_wrong(self):
         for program, expected in FINDINGS.items():
@@ -86,11 +86,57 @@ class FlightRecorder(unittest.TestCase):
 
     def test_a_shape_of_many_dimensions_is_flat(self):
         entries = self.dump("shapes_and_types", 1)["entries"]
-        self.assertEqual([entry["input_sizes"] for entry in entries[:2]], [[[1, 2, 3, 4, 5, 6]], [[5040]]])
+        self.assertEqual([entry["input_sizes"] for entry in entries[:3]],
+                         [[[1, 2, 3, 4, 5, 6]], [[5040]], [[2 ** 40]]])
+        self.assertEqual(entries[2]["output_sizes"], [[2, 2 ** 40]])
+
+    def test_a_shape_with_a_size_above_32_bits_is_flat(self):
+        entries = self.dump("shapes_and_types", 1)["entries"]
+        self.assertEqual([entry["input_sizes"] for entry in entries[3:5]], [[[2 ** 33]], [[2 ** 34]]])
+
+    def test_messages_are_operations_of_two_ranks(self):
+        # The k-th message of a direction has the number 2 k upwards and 2 k + 1 downwards.
+        expected = {0: [("0 and 2", "send 0->1", 0), ("0 and 1", "send 0->1", 0), ("0 and 2", "recv 0<-1", 1),
+                        ("0 and 1", "send 0->1", 2)],
+                    1: [("0 and 1", "recv 1<-0", 0), ("0 and 1", "recv 1<-0", 2)],
+                    2: [("0 and 2", "send 1->0", 1), ("0 and 2", "recv 1<-0", 0)]}
+        for rank, messages in expected.items():
+            dump = self.dump("messages", rank)
+            *entries, barrier = dump["entries"]
+            self.assertEqual([(entry["process_group"], entry["profiling_name"], entry["collective_seq_id"],
+                               entry["p2p_seq_id"], entry["is_p2p"], entry["number"]) for entry in entries],
+                             [((f"world, ranks {ranks}", "undefined"), f"gloo:{name}", number, number, True, i)
+                              for i, (ranks, name, number) in enumerate(messages)])
+            self.assertEqual((barrier["profiling_name"], barrier["collective_seq_id"], barrier["p2p_seq_id"],
+                              barrier["is_p2p"]), ("gloo:barrier", 0, 0, False))
+            ranks = {"world": "[0, 1, 2]"} | {f"world, ranks {pair}": f"[{pair.replace(' and', ',')}]"
+                                              for pair, _, _ in messages}
+            self.assertEqual({name: group["ranks"] for name, group in dump["pg_config"].items()}, ranks)
+            self.assertEqual(dump["pg_status"], {"0": {"last_enqueued_collective": 0, "last_started_collective": 0,
+                                                       "last_completed_collective": 0}}, "messages do not count")
+
+    def test_an_operation_has_its_state(self):
+        dump = self.dump("unfinished", 1)
+        entries = dump["entries"]
+        self.assertEqual([entry["state"] for entry in entries],
+                         ["completed", "started", "scheduled", "scheduled", "started"])
+        for key, expected in {"retired": [True, False, False, False, False],
+                              "failed": [False, False, True, False, False]}.items():
+            self.assertEqual([entry[key] for entry in entries], expected, key)
+        for key, expected in {"time_created_ns": [True, True, True, True, True],
+                              "time_discovered_started_ns": [True, True, False, False, True],
+                              "time_discovered_completed_ns": [True, False, False, False, False]}.items():
+            self.assertEqual([entry[key] is not None for entry in entries], expected, key)
+        self.assertEqual(dump["pg_status"], {"0": {"last_enqueued_collective": 3, "last_started_collective": 1,
+                                                   "last_completed_collective": 0}})
+        receive = entries[-1]
+        self.assertEqual(receive["process_group"], ("world, rank 1 from any", "undefined"))
+        self.assertEqual((receive["profiling_name"], receive["collective_seq_id"]), ("gloo:recv 0<-0", 4))
+        self.assertEqual(dump["pg_config"]["world, rank 1 from any"]["ranks"], "[1]")
 
     def test_types_have_the_names_of_pytorch(self):
         names = ["Float", "Double", "Half", "BFloat16", "Char", "Short", "Int", "Long", "Byte", "Bool", "Byte"]
-        entries = self.dump("shapes_and_types", 0)["entries"][2:]
+        entries = self.dump("shapes_and_types", 0)["entries"][5:]
         self.assertEqual([entry["input_dtypes"] for entry in entries], [[name] for name in names])
         self.assertEqual([entry["output_dtypes"] for entry in entries], [[name] for name in names])
 

@@ -44,5 +44,10 @@ TEST(Outcome, WhoSeesTheEndSeesWhatCameBefore) {
   worker.join();
 }
 
+TEST(AbortReason, IsNeverEmpty) {
+  EXPECT_EQ(abort_reason("the loss is infinite"), "the loss is infinite");
+  EXPECT_EQ(abort_reason(""), "the group was aborted, and no reason was given");
+}
+
 }  // namespace
 }  // namespace lockstep::comm

@@ -286,6 +286,55 @@ TEST(CostModel, LetsAPipelineOverlap) {
   EXPECT_LT(slowest(1 << 15), slowest(0) / 2);
 }
 
+struct Timed {
+  const char* name;
+  std::vector<CommSchedule> schedules;  // one for each rank, for elements of two bytes
+  std::vector<double> seconds;          // one for each rank
+};
+
+// A message of four elements takes 1 s + 8 bytes * 0.5 s; adding it to others takes 8 * 0.25 s.
+const Timed kTimed[] = {
+    {"a chain",
+     {{{.sends = {{1, {0, 4}}}}, {}},
+      {{.receives = {{0, {0, 4}}}}, {.sends = {{2, {0, 2}}}}},
+      {{}, {.receives = {{1, {0, 2}, OnArrival::kOverwrite}}}}},
+     {5, 5 + 2 + 3, 5 + 2 + 3}},
+    {"one sends to two, in the order of its step",
+     {{{.sends = {{2, {0, 4}}, {1, {0, 4}}}}},
+      {{.receives = {{0, {0, 4}, OnArrival::kOverwrite}}}},
+      {{.receives = {{0, {0, 4}, OnArrival::kOverwrite}}}}},
+     {10, 10, 5}},
+    {"two send to one, which adds both at the end",
+     {{{.receives = {{1, {0, 4}}, {2, {0, 4}}}}},
+      {{.sends = {{0, {0, 4}}}}},
+      {{.sends = {{0, {0, 4}}}}}},
+     {10 + 2 + 2, 5, 10}},
+    {"both directions at once",
+     {{{.sends = {{1, {0, 4}}}, .receives = {{1, {4, 4}}}}},
+      {{.sends = {{0, {4, 4}}}, .receives = {{0, {0, 4}, OnArrival::kOverwrite}}}}},
+     {5 + 2, 5}},
+    {"more bytes than 32 bits count",
+     {{{.sends = {{1, {0, std::size_t{1} << 33}}}}},
+      {{.receives = {{0, {0, std::size_t{1} << 33}}}}}},
+     {1 + 0x1p33, 1 + 0x1p33 + 0x1p32}},
+};
+
+TEST(CostModel, TimesEachRankByItself) {
+  for (const Timed& timed : kTimed) {
+    EXPECT_EQ(predict_seconds(timed.schedules, 2, {1, 0.5, 0.25}), timed.seconds) << timed.name;
+  }
+}
+
+TEST(CostModel, RefusesSchedulesThatNeverEnd) {
+  const ScheduleStep sends{.sends = {{1, {0, 4}}}};
+  const ScheduleStep receives{.receives = {{0, {0, 4}}}};
+  const std::vector<CommSchedule> endless[] = {
+      {{sends}, {}}, {{}, {receives}}, {{sends}, {{}, receives}}};
+  for (const auto& schedules : endless) {
+    EXPECT_THROW(predict_seconds(schedules, 4, {1, 1, 1}), InternalError);
+  }
+}
+
 TEST(CostModel, PredictsNothingForNothing) {
   EXPECT_THAT(
       predict_seconds(make_schedules(Algorithm::kRing, {.size = 1, .count = 5}), 4, {1, 1, 1}),

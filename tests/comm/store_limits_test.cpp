@@ -322,11 +322,32 @@ TEST(QueryScanner, FindsTheEndInAnyPieces) {
   for (const int number : {14, 99, 102, 255}) {
     EXPECT_THROW(QueryScanner(100).scan(std::string(1, static_cast<char>(number))), Malformed);
   }
+}
+
+TEST(QueryScanner, TakesNoLongerTextAndNoMoreTextsThanAReader) {
   constexpr std::size_t kAny = ~std::size_t{0} >> 1;
-  EXPECT_THROW(QueryScanner(kAny).scan(Message(Query::kGet).add(~std::uint64_t{0}).bytes()),
-               Malformed);
-  EXPECT_THROW(QueryScanner(kAny).scan(Message(Query::kWait).add(~std::uint64_t{0}).bytes()),
-               Malformed);
+  const auto scan = [](Message message) { return QueryScanner(kAny).scan(message.bytes()); };
+  const auto check = [&](Message message, std::uint64_t most) {
+    const auto with = [&](std::uint64_t length) { return Message(message).add(length); };
+    EXPECT_EQ(scan(with(most)), std::nullopt) << "more bytes follow";
+    for (const std::uint64_t length : {most + 1, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
+      EXPECT_THROW(scan(with(length)), Malformed) << length;
+    }
+  };
+  for (const Query query : {Query::kSet, Query::kCompareSet, Query::kGet, Query::kAdd,
+                            Query::kDelete, Query::kAppend, Query::kMeet, Query::kProve}) {
+    SCOPED_TRACE(static_cast<int>(query));
+    check(Message(query), Reader::kLongestText);
+  }
+  for (const Query query : {Query::kSet, Query::kCompareSet, Query::kAppend}) {
+    SCOPED_TRACE(str("the second text of ", static_cast<int>(query)));
+    check(Message(query).add_text("key"), Reader::kLongestText);
+  }
+  for (const Query query : {Query::kCheck, Query::kWait, Query::kMultiGet, Query::kMultiSet}) {
+    SCOPED_TRACE(str("list ", static_cast<int>(query)));
+    check(Message(query), Reader::kMostTexts);
+    check(Message(query).add(std::uint64_t{3}), Reader::kLongestText);
+  }
 }
 
 // --- With a secret -------------------------------------------------------------------------------

@@ -133,7 +133,11 @@ TEST_F(Store, DropsStrangers) {
         greeting + missing, greeting + std::string(1, '\x63'),
         greeting + Message(Query::kMeet).add_text("not 32 bytes").bytes(),
         greeting + Message(Query::kMultiGet).add_texts({"missing"}).bytes(),
-        greeting + Message(Query::kWait).add(~std::uint64_t{0}).bytes()}) {
+        greeting + Message(Query::kWait).add(~std::uint64_t{0}).bytes(),
+        Message(Query::kPing).add(kMagic).bytes(), Message(Query::kCountKeys).bytes(),
+        Message(Query::kMeet).add_text(std::string(32, 'n')).bytes(),
+        Message(Query::kProve).add_text("proof").bytes(),
+        greeting + Message(Query::kProve).add_text("proof").bytes()}) {
     const int fd = comm::connect_to_listener("127.0.0.1", port_, std::chrono::seconds(30));
     ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
     pollfd polled{fd, POLLIN, 0};

@@ -341,7 +341,7 @@ class FaultyStore final : public c10d::Store {
   }
 
   std::atomic<bool> gone = false;
-  std::atomic<bool> cut_off = false;
+  std::atomic<std::errc> failure{};  // 0: none
   std::atomic<bool> full = false;
   std::atomic<bool> mute = false;
   std::latch muted{1};
@@ -350,7 +350,9 @@ class FaultyStore final : public c10d::Store {
 
  private:
   void answer() {
-    if (cut_off) throw std::system_error(std::make_error_code(std::errc::timed_out));
+    if (const std::errc code = failure; code != std::errc{}) {
+      throw std::system_error(std::make_error_code(code));
+    }
     if (gone) C10_THROW_ERROR(DistNetworkError, "connection closed");
     if (full) throw Error("no room for another key");
     if (!mute.exchange(false)) return;
@@ -363,15 +365,31 @@ class FaultyStore final : public c10d::Store {
 
 // The network may fail before a rank has read the addresses of its peers' hosts.
 TEST(Watchdog, APeerThatWasNeverHeardOfIsCutOffWithTheStore) {
+  for (const std::errc failure :
+       {std::errc::timed_out, std::errc::host_unreachable, std::errc::network_unreachable}) {
+    const auto store = c10::make_intrusive<FaultyStore>();
+    store->failure = failure;
+    auto options = quick();
+    options.host_timeout = milliseconds(50);
+    Watchdog watchdog(store, 1, 2, options);
+    watchdog.started(barrier(), 3);
+    EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
+    EXPECT_THAT(end_of(watchdog),
+                HasSubstr("CommError: rank 0 died or is cut off (no sign of life"));
+    EXPECT_THAT(end_of(watchdog), HasSubstr("the store's host does not answer)"));
+  }
+}
+
+// The store's host answers; only the process that served the store has ended.
+TEST(Watchdog, AStoreThatWasResetIsNotCutOff) {
   const auto store = c10::make_intrusive<FaultyStore>();
-  store->cut_off = true;
+  store->failure = std::errc::connection_reset;
   auto options = quick();
-  options.host_timeout = milliseconds(50);
+  options.host_timeout = milliseconds(1);
   Watchdog watchdog(store, 1, 2, options);
-  watchdog.started(barrier(), 3);
-  EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
-  EXPECT_THAT(end_of(watchdog), HasSubstr("CommError: rank 0 died or is cut off (no sign of life"));
-  EXPECT_THAT(end_of(watchdog), HasSubstr("the store's host does not answer)"));
+  for (int look = 0; look < 3; ++look) watchdog.wait_for_news(seconds(10));
+  EXPECT_THAT(watchdog.store_trouble(), testing::StartsWith("rank 1 lost the store: "));
+  EXPECT_EQ(end_of(watchdog), "");
 }
 
 const char* const kStoreIsGone = "rank 0 died or left the group (its store is gone)";

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <optional>
+#include <string>
 
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
@@ -33,7 +36,13 @@ TEST_F(Environment, WholeNumbers) {
     setenv(kName, text, 1);
     EXPECT_EQ(environment_integer(kName), value);
   }
-  for (const char* text : {"four", "4x", " 4", "4.0", "99999999999999999999"}) {
+  for (const std::int64_t value : {std::int64_t{1} << 32, std::numeric_limits<std::int64_t>::max(),
+                                   std::numeric_limits<std::int64_t>::min()}) {
+    setenv(kName, std::to_string(value).c_str(), 1);
+    EXPECT_EQ(environment_integer(kName), value);
+  }
+  for (const char* text : {"four", "4x", " 4", "4 ", "4.0", "+4", "-", "0x10",
+                           "9223372036854775808", "99999999999999999999"}) {
     setenv(kName, text, 1);
     try {
       environment_integer(kName);

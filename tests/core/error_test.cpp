@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <new>
 #include <stdexcept>
+#include <type_traits>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -42,6 +44,33 @@ TEST(Error, FirstLineSaysSomethingToPeople) {
                                           "many open files")),
             "rv != -1. pipe: Too many open files");
 }
+
+TEST(Error, FirstLineKeepsBracketsThatAreNoPosition) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[rank 3] lost", "[rank 3] lost"},
+      {"tensor [2, 3] is not [enforce fail at x.cc:1] empty",
+       "tensor [2, 3] is not [enforce fail at x.cc:1] empty"},
+      {"[enforce fail at x.cc:1]", "[enforce fail at x.cc:1]"},
+      {"[enforce fail at x.cc:1] a[0] ] b", "a[0] ] b"},
+      {"\n\t[enforce fail at x.cc:1] late \nmore", "late"},
+      {"can't allocate memory: you tried to allocate 12 bytes",
+       "out of memory: cannot allocate 12 bytes"},
+      {"one\r\ntwo", "one"},
+  };
+  for (const auto& [thrown, shown] : cases)
+    EXPECT_EQ(first_line(std::runtime_error(thrown)), shown);
+}
+
+// A program that handles one kind of error must not catch another by accident.
+template <class Kind, class... Others>
+constexpr bool kIsNoneOf =
+    std::is_base_of_v<Error, Kind> && !(std::is_base_of_v<Others, Kind> || ...);
+static_assert(kIsNoneOf<ConfigError, DataError, CommError, CheckpointError, InternalError>);
+static_assert(kIsNoneOf<DataError, ConfigError, CommError, CheckpointError, InternalError>);
+static_assert(kIsNoneOf<CommError, ConfigError, DataError, TimeoutError, CheckpointError>);
+static_assert(kIsNoneOf<TimeoutError, ConfigError, DataError, CheckpointError, InternalError>);
+static_assert(kIsNoneOf<CheckpointError, ConfigError, DataError, CommError, InternalError>);
+static_assert(kIsNoneOf<InternalError, ConfigError, DataError, CommError, CheckpointError>);
 
 TEST(Error, ATimeoutIsACommunicationError) {
   EXPECT_THROW(throw TimeoutError("x"), CommError);

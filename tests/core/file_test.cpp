@@ -11,10 +11,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <iterator>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -181,6 +183,45 @@ TEST(MappedFile, KnowsWhenTheFileIsCutShort) {
   EXPECT_TRUE(file.read_at(2, copy));
   directory.write("empty", "");
   EXPECT_TRUE(MappedFile(directory / "empty").is_whole());
+}
+
+// The files are sparse: they take no more than a few blocks of the disk.
+TEST(Files, MayHaveMoreThan4GiB) {
+  constexpr std::uint64_t kFar = (std::uint64_t{1} << 32) + 5000;
+  const TemporaryDirectory directory;
+  directory.write("probe", "");
+  std::error_code error;
+  std::filesystem::resize_file(directory / "probe", kFar, error);
+  if (error) GTEST_SKIP() << "needs a file system with large sparse files: " << error.message();
+  const auto path = directory / "large";
+  {
+    AtomicFile file(path);
+    file.write_at(0, "first");
+    file.write_at(kFar, "last");
+    file.commit();
+  }
+  EXPECT_EQ(std::filesystem::file_size(path), kFar + 4);
+  const MappedFile map(path);
+  ASSERT_EQ(map.bytes().size(), kFar + 4);
+  const auto* bytes = reinterpret_cast<const char*>(map.bytes().data());
+  EXPECT_EQ(std::string(bytes, 5), "first");
+  EXPECT_EQ(std::string(bytes + kFar, 4), "last");
+  std::vector<std::byte> copy(4);
+  ASSERT_TRUE(map.read_at(kFar, copy));
+  EXPECT_EQ(copy.front(), std::byte{'l'});
+  EXPECT_FALSE(map.read_at(kFar + 1, copy)) << "a byte too many";
+  EXPECT_THAT(message_of<DataError>([&] { read_file(path, 1000, copy); }),
+              HasSubstr("it has 4294972300 bytes, expected at most 1000"));
+
+  std::filesystem::resize_file(path, kFar + 3);
+  EXPECT_FALSE(map.is_whole());
+  AppendFile records(path, AppendMode::kContinue);
+  EXPECT_EQ(records.size(), kFar + 3);
+  records.append("er");
+  EXPECT_EQ(records.size(), kFar + 5);
+  EXPECT_TRUE(map.is_whole());
+  ASSERT_TRUE(map.read_at(kFar + 1, copy));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(copy.data()), 4), "aser");
 }
 
 TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {

@@ -261,6 +261,29 @@ TEST(CachedImages, OfDamagedFilesAreReadFromThem) {
   }
 }
 
+// Caches of 1 TiB each, of which a process has room for at most 128 at a time.
+TEST(CachedImages, GiveTheirAddressSpaceBack) {
+  const std::uint8_t pixels[] = {3, 1, 4};
+  const ImageDataset plain(
+      "mine", {1, 1, 1}, 5,
+      std::vector<ImageShard>{
+          {.images = pixels, .image_stride = 1, .labels = pixels, .label_stride = 1, .count = 3}});
+  constexpr std::int64_t kTebibyte = std::int64_t{1} << 40;
+  try {
+    cache_images(plain, {.max_bytes = kTebibyte});
+  } catch (const Error& error) {
+    GTEST_SKIP() << "needs a system that lends address space: " << error.what();
+  }
+  ImageReader reader;
+  for (int round = 0; round < 150; ++round) {
+    const ImageDataset cached = cache_images(plain, {.max_bytes = kTebibyte});
+    for (const std::int64_t index : {2, 0, 2}) {
+      cached.read(index, reader);
+      ASSERT_EQ(reader.pixels({0, 0, 1, 1}).pixels[0], pixels[index]) << round;
+    }
+  }
+}
+
 TEST(CachedImages, RefuseOptionsThatCannotBe) {
   const PhotoFolder folder;
   const auto refusal = [&](const CacheImagesOptions& options) {

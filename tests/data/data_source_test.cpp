@@ -331,6 +331,61 @@ TEST_F(DataSource, AsksTheMirrorForCifar100AsOneArchive) {
   EXPECT_TRUE(fs::is_empty(directory_ / "cache/lockstep/cifar100"));
 }
 
+// The checksums that the publishers state. Files of exactly the stated sizes are read to their end.
+TEST_F(DataSource, ExpectsThePublishersSizesAndChecksums) {
+  struct Published {
+    const char* name;
+    const char* file;
+    std::size_t bytes;
+    const char* md5;
+  };
+  const Published cases[] = {
+      {"mnist", "train-images-idx3-ubyte.gz", 9'912'422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"},
+      {"mnist", "train-labels-idx1-ubyte.gz", 28'881, "d53e105ee54ea40749a09fcbcd1e9432"},
+      {"mnist", "t10k-images-idx3-ubyte.gz", 1'648'877, "9fb629c4189551a2d022fa330f9573f3"},
+      {"mnist", "t10k-labels-idx1-ubyte.gz", 4'542, "ec29112dd5afa0611ce80d1b7f02629c"},
+      {"cifar10", "cifar-10-binary.tar.gz", 1000, "c32a1d4ab5d03f1284b67883e8d87530"},
+      {"cifar100", "cifar-100-binary.tar.gz", 1000, "03b5dce01913d631647c71ecec9e9cb8"}};
+  for (const Published& c : cases) {
+    const std::string path = str("/", c.name, "/", c.file);
+    const HttpServer server(HttpFiles{{path, std::string(c.bytes, 'x')}});
+    set("LOCKSTEP_MIRROR", server.url());
+    EXPECT_THAT(message_of<DataError>([&] { find_or_download_data({.name = c.name}); }),
+                ::testing::AllOf(HasSubstr(server.url() + path + ": wrong checksum"),
+                                 HasSubstr(str(" of ", c.bytes, " bytes, expected ", c.md5))));
+    EXPECT_EQ(server.requests(), 1);
+    directory_.write(str("cache/lockstep", path),
+                     "taken for the file, so that the next one is due");
+  }
+}
+
+// A proxy is asked for the publisher's host, and refuses.
+TEST_F(DataSource, AsksThePublisherWithoutAMirror) {
+  for (const char* name : {"no_proxy", "NO_PROXY"}) environment_.set(name, std::nullopt);
+  const struct {
+    const char* name;
+    const char* host;
+    const char* url;
+  } cases[] = {{"mnist", "ossci-datasets.s3.amazonaws.com:443",
+                "https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz"},
+               {"cifar10", "www.cs.toronto.edu:443",
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"},
+               {"cifar100", "www.cs.toronto.edu:443",
+                "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"}};
+  for (const auto& c : cases) {
+    std::string asked;
+    HttpServer proxy(HttpHandler([&](const HttpRequest& request) {
+      asked = request.path;
+      return HttpReply{.status = 403, .content = "no"};
+    }));
+    set("https_proxy", proxy.url());
+    EXPECT_THAT(message_of<DataError>([&] { find_or_download_data({.name = c.name}); }),
+                HasSubstr(str("cannot download ", c.url, ": ")));
+    proxy.stop();
+    EXPECT_EQ(asked, c.host);
+  }
+}
+
 TEST_F(DataSource, TakesMnistFromAMirrorAndGoesOnWhereItStopped) {
   if (!real_mnist_)
     GTEST_SKIP() << "needs the data set mnist: set LOCKSTEP_DATA to the folder that holds mnist/";

@@ -3,7 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <iterator>
 #include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
@@ -76,6 +82,91 @@ TEST(ImageDataset, RefusesWhatASourceGetsWrong) {
       EXPECT_EQ(message_of<DataError>([&] { dataset.label(i); }),
                 str("data set mine: image ", i, " has label ", i - 1, ", expected 0 to 2"));
     }
+  }
+}
+
+// Consecutive files of different layouts, one of which holds a single image.
+TEST(ImageDataset, FindsEachImageInItsShard) {
+  std::uint8_t bytes[64];
+  std::iota(std::begin(bytes), std::end(bytes), std::uint8_t{0});
+  const std::uint8_t labels[] = {3, 1, 4, 1, 5, 9};
+  const ImageDataset dataset(
+      "mine", {1, 1, 2}, 10,
+      std::vector<ImageShard>{
+          {.images = bytes, .image_stride = 2, .labels = labels, .label_stride = 1, .count = 2},
+          {.images = bytes + 20,
+           .image_stride = 7,
+           .labels = labels + 2,
+           .label_stride = 5,
+           .count = 1},
+          {.images = bytes + 30,
+           .image_stride = 11,
+           .labels = labels + 1,
+           .label_stride = 2,
+           .count = 3}});
+  ASSERT_EQ(dataset.size(), 6);
+  const int first_pixels[] = {0, 2, 20, 30, 41, 52};
+  const int expected_labels[] = {3, 1, 4, 1, 1, 9};
+  for (std::int64_t i = 0; i < 6; ++i) {
+    const ImageView view = dataset.image(i);
+    EXPECT_EQ(view.pixels[0], first_pixels[i]);
+    EXPECT_EQ(view.pixels[view.pixel_stride], first_pixels[i] + 1);
+    EXPECT_EQ(dataset.label(i), expected_labels[i]);
+    EXPECT_FALSE(dataset.is_file(i));
+    dataset.prefetch(i);
+  }
+}
+
+// A source of 6 images, each of whose functions notes the index that it gets.
+class Noting final : public ImageSource {
+ public:
+  std::int64_t size() const override { return 6; }
+  void read(std::int64_t index, ImageReader& reader) const override {
+    note("read", index);
+    reader.show(ImageView::planar(&pixel_, {1, 1, 1}));
+  }
+  std::int64_t label(std::int64_t index) const override {
+    note("label", index);
+    return index;
+  }
+  bool is_file(std::int64_t index) const override {
+    note("is_file", index);
+    return index % 2 == 0;
+  }
+  void prefetch(std::int64_t index) const override { note("prefetch", index); }
+
+  mutable std::vector<std::string> calls;
+
+ private:
+  void note(const char* function, std::int64_t index) const {
+    calls.push_back(str(function, ' ', index));
+  }
+  std::uint8_t pixel_ = 7;
+};
+
+TEST(ImageDataset, PassesEveryQuestionOnToTheSourceOfTheImage) {
+  const auto first = std::make_shared<const Noting>();
+  const auto second = std::make_shared<const Noting>();
+  const ImageDataset one("one", {1, 1, 1}, 6, first);
+  const ImageDataset two("two", {1, 1, 1}, 6, second);
+  const ImageDataset dataset = concatenate({subset(one, {5, 0}), two, subset(two, {4})});
+  ASSERT_EQ(dataset.size(), 9);
+  const std::pair<const Noting*, std::int64_t> places[] = {
+      {first.get(), 5},  {first.get(), 0},  {second.get(), 0}, {second.get(), 1}, {second.get(), 2},
+      {second.get(), 3}, {second.get(), 4}, {second.get(), 5}, {second.get(), 4}};
+  ImageReader reader;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    const auto& [source, index] = places[i];
+    first->calls.clear();
+    second->calls.clear();
+    dataset.prefetch(i);
+    EXPECT_EQ(dataset.is_file(i), index % 2 == 0);
+    dataset.read(i, reader);
+    EXPECT_EQ(dataset.label(i), index);
+    EXPECT_THAT(source->calls,
+                ::testing::ElementsAre(str("prefetch ", index), str("is_file ", index),
+                                       str("read ", index), str("label ", index)));
+    EXPECT_EQ(first->calls.size() + second->calls.size(), 4U) << i;
   }
 }
 

@@ -230,6 +230,24 @@ TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
   }
 }
 
+// A thread that switches to another pack checks that one, however little it has read.
+TEST_F(PackedImages, AThreadThatSwitchesPacksChecksTheirLengths) {
+  const auto first = pack({});
+  const auto second = out / "second";
+  pack_images(load_image_folder(folder.path()), second, {});
+  const ImageDataset packed = load_packed_images(first);
+  const ImageDataset other = load_packed_images(second);
+  ImageReader reader;
+  other.read(0, reader);
+  packed.read(0, reader);
+  std::filesystem::resize_file(second, 100);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_THAT(message_of<DataError>([&] { other.read(1, reader); }),
+                HasSubstr(second.string() + ": was cut short while it is in use"));
+  }
+  EXPECT_NO_THROW(packed.read(1, reader));
+}
+
 // A reader that trusted the index's shape would read beyond the end of the pixels.
 TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
   const std::string file = gradient_png(9, 7, 3);

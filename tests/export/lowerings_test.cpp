@@ -166,14 +166,14 @@ TEST_F(Lowerings, OfARepetitionKeepWhatDoesNotFollowTheBatch) {
 }
 
 TEST_F(Lowerings, OfAVarianceDivideByAtLeastZero) {
-  const std::pair<int, float> cases[] = {{0, 3}, {1, 2}, {3, 0}, {5, 0}};
+  const std::pair<int, double> cases[] = {{0, 3}, {1, 2}, {3, 0}, {5, 0}};
   for (const auto& [correction, divisor] : cases) {
     const ReadModel model = lowered(
         [correction = correction](const Tensor& x) {
           return x.var(torch::IntArrayRef{1}, std::optional<torch::Scalar>(correction));
         },
         torch::rand({2, 3, 8}));
-    EXPECT_THAT(single_numbers<float>(model, /*type=*/1), ::testing::ElementsAre(divisor))
+    EXPECT_THAT(single_numbers<double>(model, /*type=*/11), ::testing::ElementsAre(divisor))
         << correction;
   }
 }

@@ -2,11 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
 
 #include <lockstep/core/error.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -26,6 +31,42 @@ TEST(Idx, ReadsLabels) {
   const formats::IdxLabels labels = formats::parse_idx_labels(as_bytes(file), "x");
   EXPECT_EQ(labels.count, 12);
   EXPECT_EQ(labels.labels[11], 1);
+}
+
+// Only the sides of an image are limited, not the number of images or labels.
+TEST(Idx, ReadsTheLargestSidesAndAnyCount) {
+  const std::string labels = idx_labels(65'537);
+  const formats::IdxLabels many = formats::parse_idx_labels(as_bytes(labels), "x");
+  EXPECT_EQ(many.count, 65'537);
+  EXPECT_EQ(many.labels[65'536], 6);
+  const std::uint32_t shapes[][3] = {{65'537, 1, 1}, {1, 65'536, 1}, {1, 1, 65'536}, {1, 1, 1}};
+  for (const auto& [count, height, width] : shapes) {
+    const std::string file = idx_images(count, height, width);
+    const formats::IdxImages images = formats::parse_idx_images(as_bytes(file), "x");
+    EXPECT_EQ(images.count, count);
+    EXPECT_EQ(images.height, height);
+    EXPECT_EQ(images.width, width);
+  }
+}
+
+// Address space for a file of 8 GiB, whose pixels are untouched zeros.
+TEST(Idx, ReadsMoreThan32Bits) {
+  constexpr std::size_t kPixels = std::size_t{1} << 33;
+  void* memory = mmap(nullptr, 16 + kPixels, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "needs 8 GiB of address space";
+  const std::string header = big_endian({0x803, 2, 65'536, 65'536});
+  std::memcpy(memory, header.data(), header.size());
+  const auto* bytes = static_cast<const std::byte*>(memory);
+  const formats::IdxImages images = formats::parse_idx_images({bytes, 16 + kPixels}, "x");
+  EXPECT_EQ(images.count, 2);
+  EXPECT_EQ(images.height, 65'536);
+  EXPECT_EQ(images.width, 65'536);
+  EXPECT_EQ(message_of<DataError>([&] { formats::parse_idx_images({bytes, 16}, "x"); }),
+            "x: truncated, got 0 bytes after the header, expected 8589934592");
+  EXPECT_EQ(message_of<DataError>([&] { formats::parse_idx_images({bytes, 15 + kPixels}, "x"); }),
+            "x: truncated, got 8589934591 bytes after the header, expected 8589934592");
+  munmap(memory, 16 + kPixels);
 }
 
 TEST(Idx, RefusesWhatIsWrong) {
@@ -49,6 +90,12 @@ TEST(Idx, RefusesWhatIsWrong) {
        "expected IDX labels (magic 0x801), got IDX images (0x803)"},
       {"floats", true, big_endian({0xd03, 1, 1, 1}) + "xxxx", "no IDX file of bytes (0xd03)"},
       {"no images", true, big_endian({0x803, 0, 28, 28}), "dimension 0"},
+      {"no height", true, big_endian({0x803, 1, 0, 28}), "dimension 1 of the header is 0"},
+      {"no labels", false, big_endian({0x801, 0}), "dimension 0 of the header is 0"},
+      {"too high", true, big_endian({0x803, 1, 65'537, 1}) + std::string(65'537, 'x'),
+       "dimension 1 of the header is 65537"},
+      {"too wide", true, big_endian({0x803, 1, 1, 65'537}) + std::string(65'537, 'x'),
+       "dimension 2 of the header is 65537"},
       {"no width", true, big_endian({0x803, 1, 28, 0}), "dimension 2"},
       {"a size beyond all memory", true, big_endian({0x803, 0xffffffff, 0xffffffff, 0xffffffff}),
        "dimension 1 of the header is 4294967295"},

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/formats/checksum.h>
@@ -168,6 +169,11 @@ TEST(Pack, SaysWhatIsWrong) {
       {"got 4285 bytes, expected the last record to end them at 4284",
        with_right_checksums(right + "x", PackLength::kMadeRight)},
       {"3x0x5", header([](auto& h) { h.height = 0; })},
+      {"3x4x0", header([](auto& h) { h.width = 0; })},
+      {"3x65536x5", header([](auto& h) { h.height = 65'536; })},
+      {"3x4x65536", header([](auto& h) { h.width = 65'536; })},
+      {"0x4x5", header([](auto& h) { h.channels = 0; })},
+      {"records of kind 0", header([](auto& h) { h.kind = 0; })},
       {"1x4x5", header([](auto& h) { h.kind = 1, h.channels = 1; })},
       {"checksum of its names and index is wrong", indexed},
       {"name 0 is longer than all names", with_right_checksums(named)},
@@ -178,6 +184,9 @@ TEST(Pack, SaysWhatIsWrong) {
       {"record 2 of 4294967295 bytes", entry(2, [](auto& e) { e.bytes = ~0U; })},
       {"record 0 of 59 bytes claims 4x5 pixels", entry(0, [](auto& e) { e.bytes = 59; })},
       {"claims 5x4 pixels", entry(0, [](auto& e) { e.height = 5, e.width = 4; })},
+      {"claims 4x6 pixels", entry(0, [](auto& e) { e.width = 6; })},
+      {"claims 3x5 pixels", entry(2, [](auto& e) { e.height = 3; })},
+      {"of class 4294967295", entry(2, [](auto& e) { e.label = ~0U; })},
       {"of class 2, which cannot be", entry(0, [](auto& e) { e.label = 2; })},
   };
   std::string empty_file = file_pack();  // the last record, so that the file ends with it
@@ -251,6 +260,37 @@ TEST(PackWriter, RefusesWhatNoReaderWouldTake) {
               HasSubstr("class_names"));
   EXPECT_THAT(message_of<DataError>([&] { formats::PackWriter(directory / "no/pack", info, 1); }),
               HasSubstr("no/pack: No such file"));
+}
+
+// The last value that each bound allows, for a writer and a reader.
+TEST(PackWriter, ReachesToTheEndsOfItsRanges) {
+  const TemporaryDirectory directory;
+  const std::string pixels = pattern(4 * 65'535);
+  const struct {
+    std::int64_t channels, classes, label, height, width;
+  } cases[] = {{1, 1, 0, 1, 1},
+               {4, formats::kMaximumPackClasses, formats::kMaximumPackClasses - 1, 1, 65'535},
+               {2, 300, 299, 65'535, 1},
+               {3, 70'000, 69'999, 7, 9}};
+  for (const auto& c : cases) {
+    const auto record =
+        as_bytes(pixels).first(static_cast<std::size_t>(c.channels * c.height * c.width));
+    formats::PackWriter writer(directory / "pack",
+                               {.name = "", .channels = c.channels, .num_classes = c.classes}, 1);
+    writer.add({record, c.label, c.height, c.width});
+    writer.finish();
+    const std::string file = read_text(directory / "pack");
+    const formats::PackReader reader(as_bytes(file), "x");
+    const auto& info = reader.info();
+    EXPECT_EQ(info.name, "");
+    EXPECT_THAT((std::vector{info.channels, info.num_classes, info.height, info.width}),
+                ElementsAre(c.channels, c.classes, c.height, c.width));
+    const formats::PackRecord read = reader.record(0);
+    EXPECT_THAT((std::vector{read.label, reader.label(0), read.height, read.width}),
+                ElementsAre(c.label, c.label, c.height, c.width));
+    EXPECT_TRUE(std::ranges::equal(read.bytes, record));
+    EXPECT_NO_THROW(reader.verify(0));
+  }
 }
 
 // A limit on the file size simulates a full disk: the writes fail halfway in both cases.

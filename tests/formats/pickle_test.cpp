@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstdio>
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +14,7 @@
 #include <lockstep/core/encoding/pickle_writer.h>
 #include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
+#include <lockstep/formats/torch_file.h>
 #include <tests/formats/torch_bytes.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
@@ -58,6 +62,167 @@ TEST(Pickle, ReadsPlainValues) {
   value_of<PickleNone>("N.");
 }
 
+std::vector<std::int64_t> numbers_of(const std::string& opcodes) {
+  std::vector<std::int64_t> numbers;
+  for (const PickleRef& item : value_of<PickleTuple>(opcodes).items) {
+    numbers.push_back(std::get<std::int64_t>(item->content));
+  }
+  return numbers;
+}
+
+TEST(Pickle, ReadsTuplesOfEveryLengthInTheirOrder) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(numbers_of("K\1\x85."), ElementsAre(1));
+  EXPECT_THAT(numbers_of("K\1K\2\x86."), ElementsAre(1, 2));
+  EXPECT_THAT(numbers_of("K\1K\2K\3\x87."), ElementsAre(1, 2, 3));
+  EXPECT_THAT(numbers_of("(K\1K\2K\3K\4t."), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(numbers_of("(t."), ElementsAre());
+  EXPECT_THAT(numbers_of("(J\xff\xff\xff\x7fJ\0\0\0\x80M\0\x01t."s),
+              ElementsAre(2147483647, -2147483648LL, 256));
+}
+
+// A pickle of more than 256 values has entries of its memo with numbers of four bytes.
+TEST(Pickle, ReadsAMemoOfAnySize) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(numbers_of("(K\5q\1K\6r\1\1\0\0K\7r\1\0\1\0K\x08r\1\0\0\1"
+                         "j\1\0\0\1j\1\0\1\0j\1\1\0\0j\1\0\0\0h\1t."s),
+              ElementsAre(5, 6, 7, 8, 8, 7, 6, 5, 5));
+  std::string opcodes = "(";
+  for (int i = 0; i < 1000; ++i) {
+    const char low = static_cast<char>(i & 255);
+    const char high = static_cast<char>(i >> 8);
+    opcodes += "M"s + low + high + (i < 256 ? "q"s + low : "r"s + low + high + "\0\0"s);
+  }
+  opcodes += "j\xe7\x03\0\0h\xffj\0\x01\0\0t."s;
+  const std::vector<std::int64_t> numbers = numbers_of(opcodes);
+  ASSERT_EQ(numbers.size(), 1003U);
+  EXPECT_THAT(std::vector(numbers.begin() + 1000, numbers.end()), ElementsAre(999, 255, 256));
+  EXPECT_THAT(message_of_pickle(protocol_2("K\1q\1j\1\1\0\0."s)),
+              ::testing::HasSubstr("the memo has no entry 257"));
+}
+
+// pickletools.code2op names the opcodes, where a human reads of one.
+TEST(Pickle, NamesEveryOpcodeThatItRefuses) {
+  const std::map<unsigned char, std::string> names = {{'i', "INST"},
+                                                      {'o', "OBJ"},
+                                                      {'P', "PERSID"},
+                                                      {'p', "PUT"},
+                                                      {'g', "GET"},
+                                                      {'0', "POP"},
+                                                      {'1', "POP_MARK"},
+                                                      {'2', "DUP"},
+                                                      {'I', "INT"},
+                                                      {'L', "LONG"},
+                                                      {'F', "FLOAT"},
+                                                      {'S', "STRING"},
+                                                      {'V', "UNICODE"},
+                                                      {'d', "DICT"},
+                                                      {'l', "LIST"},
+                                                      {0x81, "NEWOBJ"},
+                                                      {0x82, "EXT1"},
+                                                      {0x8b, "LONG4"},
+                                                      {0x8c, "SHORT_BINUNICODE"},
+                                                      {0x8f, "EMPTY_SET"},
+                                                      {0x92, "NEWOBJ_EX"},
+                                                      {0x93, "STACK_GLOBAL"},
+                                                      {0x94, "MEMOIZE"},
+                                                      {0x95, "FRAME"}};
+  const std::string read = "N\x88\x89JKM\x8aGXU()\x85\x86\x87t]}aesuqrhjcRbQ.";
+  std::size_t refused = 0;
+  for (int code = 0; code < 256; ++code) {
+    const auto opcode = static_cast<char>(code);
+    const std::string message = message_of_pickle(protocol_2(std::string(1, opcode)));
+    if (read.find(opcode) != std::string::npos) {
+      EXPECT_EQ(message.find("the opcode 0x"), std::string::npos) << message;
+      continue;
+    }
+    char hex[8];
+    std::snprintf(hex, sizeof(hex), "0x%02x", static_cast<unsigned>(code));
+    const auto name = names.find(static_cast<unsigned char>(code));
+    EXPECT_EQ(message, str("x: byte 2: the opcode ", name == names.end() ? hex : name->second,
+                           ", which is not among those of weights"));
+    refused += name == names.end() ? 0 : 1;
+  }
+  EXPECT_EQ(refused, names.size());
+}
+
+// The types of torch.storage, and the dtypes of safetensors that hold the same numbers.
+TEST(Pickle, TellsTheTypeOfATensorFromItsStorage) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"FloatStorage", "F32"},     {"DoubleStorage", "F64"}, {"HalfStorage", "F16"},
+      {"BFloat16Storage", "BF16"}, {"LongStorage", "I64"},   {"IntStorage", "I32"},
+      {"ShortStorage", "I16"},     {"CharStorage", "I8"},    {"ByteStorage", "U8"},
+      {"BoolStorage", "BOOL"}};
+  const std::map<std::string, int> bytes = {{"F32", 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2},
+                                            {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1},
+                                            {"U8", 1},  {"BOOL", 1}};
+  for (const auto& [storage, dtype] : cases) {
+    std::string pickle = tensor_pickle("K\6", "K\1", "K\5\x85", "K\1\x85");
+    pickle.replace(pickle.find("FloatStorage"), 12, storage);
+    const std::string content = pattern(6 * static_cast<std::size_t>(bytes.at(dtype)));
+    const std::string file = pack({.pickle = pickle, .storages = {{"0", content}}});
+    const TorchFile parsed = parse_torch_file(as_bytes(file), "x");
+    ASSERT_EQ(parsed.tensors.size(), 1U) << storage;
+    EXPECT_EQ(parsed.tensors[0].second.dtype, dtype) << storage;
+    EXPECT_EQ(parsed.tensors[0].second.offset, 1) << storage;
+  }
+  const std::pair<const char*, const char*> untyped[] = {{"uint16", "U16"},
+                                                         {"uint32", "U32"},
+                                                         {"uint64", "U64"},
+                                                         {"float8_e5m2", "F8_E5M2"},
+                                                         {"float8_e4m3fn", "F8_E4M3"}};
+  for (const auto& [type, dtype] : untyped) {
+    std::string pickle = tensor_pickle("K\x18", "K\0"s, "K\3\x85", "K\1\x85");
+    pickle.replace(pickle.find("torch\nFloatStorage"), 18, "torch.storage\nUntypedStorage");
+    pickle.replace(pickle.find("_v2"), 3, "_v3");
+    pickle.insert(pickle.size() - 3, "ctorch\n"s + type + "\n");
+    const std::string file = pack({.pickle = pickle, .storages = {{"0", pattern(24)}}});
+    const TorchFile parsed = parse_torch_file(as_bytes(file), "x");
+    ASSERT_EQ(parsed.tensors.size(), 1U) << type;
+    EXPECT_EQ(parsed.tensors[0].second.dtype, dtype) << type;
+  }
+}
+
+// Types that no tensor of ours can have are read too, so that a message can name them.
+TEST(Pickle, KnowsTheNamesOfAllTypes) {
+  for (const char* name : {"float32",
+                           "float64",
+                           "float16",
+                           "bfloat16",
+                           "float8_e4m3fn",
+                           "float8_e5m2",
+                           "float8_e4m3fnuz",
+                           "float8_e5m2fnuz",
+                           "int64",
+                           "int32",
+                           "int16",
+                           "int8",
+                           "uint64",
+                           "uint32",
+                           "uint16",
+                           "uint8",
+                           "bool",
+                           "complex32",
+                           "complex64",
+                           "complex128",
+                           "FloatStorage",
+                           "DoubleStorage",
+                           "HalfStorage",
+                           "BFloat16Storage",
+                           "LongStorage",
+                           "IntStorage",
+                           "ShortStorage",
+                           "CharStorage",
+                           "ByteStorage",
+                           "BoolStorage",
+                           "ComplexFloatStorage",
+                           "ComplexDoubleStorage"}) {
+    EXPECT_EQ(value_of<PickleName>("ctorch\n"s + name + "\n.").name, "torch."s + name);
+    EXPECT_THAT(message_of_pickle(protocol_2("cnumpy\n"s + name + "\n.")),
+                ::testing::HasSubstr("the file names numpy."s + name));
+  }
+}
+
 TEST(Pickle, ReadsWhatPythonWritesForTypesOfItsOwn) {
   EXPECT_EQ(value_of<PickleTuple>("ctorch\nSize\nK\2K\3\x86\x85R.").items.size(), 2U);
   EXPECT_EQ(value_of<std::string>("ctorch\ndevice\n" + pickled_text("cuda") + "K\1\x86R."),
@@ -68,6 +233,9 @@ TEST(Pickle, ReadsWhatPythonWritesForTypesOfItsOwn) {
                 .bytes,
             "a\xff");
   EXPECT_EQ(value_of<PickleDict>("ccollections\nCounter\n}K\1K\2s\x85R.").items.size(), 1U);
+  EXPECT_EQ(value_of<std::string>("ctorch\ndevice\n" + pickled_text("cpu") + "\x85R."), "cpu");
+  EXPECT_EQ(value_of<std::string>("ctorch\ndevice\n" + pickled_text("cuda") + "K\0\x86R."s),
+            "cuda:0");
 }
 
 // pickle.dumps(value, protocol=2) of Python 3.12 writes the first four of these, Python 3.7 the
@@ -146,13 +314,15 @@ TEST(Pickle, ReadsTheTensorsOfEveryVersionOfPyTorch) {
   const struct {
     std::string opcodes;
     const char* dtype;
-  } cases[] = {{"ctorch._utils\n_rebuild_tensor\n(" + floats + "tR.", ""},
-               {v2 + "tR.", ""},
-               {v2 + "}tR.", ""},
-               {v2 + "NtR.", ""},
-               {v3 + "tR.", "uint16"},
-               {v3 + "}tR.", "uint16"},
-               {parameter, ""}};
+  } cases[] = {
+      {"ctorch._utils\n_rebuild_tensor\n(" + floats + "tR.", ""},
+      {v2 + "tR.", ""},
+      {v2 + "}tR.", ""},
+      {v2 + "NtR.", ""},
+      {v3 + "tR.", "uint16"},
+      {v3 + "}tR.", "uint16"},
+      {parameter, ""},
+      {"ctorch._utils\n_rebuild_parameter_with_state\n(" + v2 + "tR" + hooks + "}tR.", ""}};
   for (const auto& c : cases) {
     const auto tensor = value_of<PickleTensor>(c.opcodes);
     EXPECT_EQ(tensor.dtype, c.dtype);
@@ -274,6 +444,8 @@ TEST(Pickle, RefusesWhatIsWrong) {
       {"}" + pickled_text("k") + "K\1s" + pickled_text("k") + "K\2s.", "repeats the key 'k'"},
       {"}(K\1K\1K\1K\2u.", "repeats the key 1"},
       {"}]K\1s.", "gets a list as a key"},
+      {"}}K\1s.", "gets a dictionary as a key"},
+      {"}K\1K\2sK\1K\3s.", "repeats the key 1"},
       {"\x8a\x09"
        "123456789.",
        "an integer of 9 bytes"},

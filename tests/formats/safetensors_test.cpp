@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -297,6 +301,29 @@ TEST(Safetensors, BoundsTheHeader) {
             "x: the safetensors header has 100000001 bytes, the format allows at most 100000000");
   EXPECT_THAT(message_of_header(100'000'000), ::testing::HasSubstr("is not valid JSON"));
   EXPECT_THROW(serialize_safetensors({}, {{"a", std::string(100'000'000, 'x')}}), CheckpointError);
+}
+
+// Address space for a file of more than 4 GiB, whose first tensor consists of untouched zeros.
+TEST(Safetensors, ReadsMoreThan32Bits) {
+  constexpr std::size_t kLarge = (std::size_t{1} << 32) + 8;
+  const std::string head =
+      safetensors(R"({"large":{"dtype":"F32","shape":[2,536870913],"data_offsets":[0,4294967304]},)"
+                  R"("small":{"dtype":"U8","shape":[3],"data_offsets":[4294967304,4294967307]}})");
+  const std::size_t size = head.size() + kLarge + 3;
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "needs 4 GiB of address space";
+  auto* bytes = static_cast<std::byte*>(memory);
+  std::memcpy(bytes, head.data(), head.size());
+  std::memcpy(bytes + head.size() + kLarge, "end", 3);
+  const Safetensors file = parse_safetensors({bytes, size}, "x");
+  EXPECT_EQ(file.tensors.at("large").bytes.size(), kLarge);
+  EXPECT_EQ(file.tensors.at("large").shape, (std::vector<std::int64_t>{2, 536'870'913}));
+  const auto small = file.tensors.at("small").bytes;
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(small.data()), small.size()), "end");
+  EXPECT_THAT(message_of<CheckpointError>([&] { parse_safetensors({bytes, size - 1}, "x"); }),
+              ::testing::HasSubstr("data_offsets outside of the 4294967306 bytes of data"));
+  munmap(memory, size);
 }
 
 TEST(Safetensors, DoesNotWriteWhatItWouldNotRead) {

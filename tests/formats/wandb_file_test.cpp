@@ -56,7 +56,15 @@ TEST_F(WandbFileTest, BeginsWithHeaderAndRun) {
   ASSERT_EQ(records.size(), 2U);
   // number 1; header { version_info { producer } }
   EXPECT_EQ(records[0], std::string("\x08\x01\xAA\x01\x0C\x0A\x0A\x0A\x08lockstep", 17));
-  EXPECT_NE(records[1].find("k3v9x0ab"), std::string::npos);
+  // number 2; run { run_id, project, display_name, host, start_time { seconds: 10, nanos: 0 } }
+  EXPECT_EQ(records[1], std::string("\x08\x02\x8A\x01\x26"
+                                    "\x0A\x08k3v9x0ab"
+                                    "\x1A\x06"
+                                    "digits"
+                                    "\x42\x05mnist"
+                                    "\x6A\x04host"
+                                    "\x8A\x01\x04\x08\x0A\x10\x00",
+                                    43));
 }
 
 TEST_F(WandbFileTest, WritesRowsWithStepAndTimes) {
@@ -79,6 +87,27 @@ TEST_F(WandbFileTest, WritesRowsWithStepAndTimes) {
     EXPECT_NE(row.find(each), std::string::npos) << each;
   }
   EXPECT_TRUE(row.ends_with(std::string("\x12\x03\x08\xAC\x02", 5))) << "step { num: 300 }";
+}
+
+// A step beyond 32 bits, in both of its places. Each call has its own record and number.
+TEST_F(WandbFileTest, WritesOtherValuesOfARowAndLargeSteps) {
+  formats::WandbFile file(directory_ / "run.wandb", run());
+  file.add_history({.step = 0, .time = 10}, {});
+  const formats::WandbValue values[] = {{"image", "{\"x\":1}"}, {"list", "[2]"}};
+  file.add_history({.step = std::int64_t{1} << 40, .time = 10}, {}, values);
+  const std::vector<std::string> records = wandb_records(read_text(file.path()));
+  ASSERT_EQ(records.size(), 4U);
+  EXPECT_TRUE(records[2].starts_with("\x08\x03\x12"));
+  EXPECT_TRUE(records[2].ends_with(std::string("\x12\x02\x08\x00", 4)));
+  // number 4; history { item { "image", ... } item { "list", ... } item { "_step", ... } ... }
+  EXPECT_TRUE(
+      records[3].starts_with("\x08\x04\x12\x66"
+                             "\x0A\x11\x0A\x05image\x82\x01\x07{\"x\":1}"
+                             "\x0A\x0C\x0A\x04list\x82\x01\x03[2]"
+                             "\x0A\x17\x0A\x05_step\x82\x01\x0D"
+                             "1099511627776"))
+      << records[3];
+  EXPECT_TRUE(records[3].ends_with("\x12\x07\x08\x80\x80\x80\x80\x80\x20"));
 }
 
 TEST_F(WandbFileTest, SummarizesNumbersAndOtherValues) {

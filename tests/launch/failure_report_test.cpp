@@ -9,11 +9,13 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <new>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/launch/launcher.h>
 #include <tests/support/messages.h>
@@ -119,6 +121,34 @@ TEST(FailureOfARank, SaysWhatItsSignalMeans) {
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_EQ(result.failed_rank, 0);
     EXPECT_EQ(result.details, "");
+  }
+}
+
+// The second rank of the third host, where each host has two.
+TEST(FailureOfARank, IsNamedByItsNumberInTheWholeJob) {
+  testing_support::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_SECRET", std::nullopt);
+  struct Case {
+    std::function<void()> fail;
+    int exit_code;
+    const char* message;
+  };
+  const Case cases[] = {{[] { throw DataError("broken"); }, 1, "rank 5: broken"},
+                        {[] { throw DataError("rank 1: no file"); }, 1, "rank 5: rank 1: no file"},
+                        {[] { throw ConfigError("rank 5: no recipe"); }, 2, "rank 5: no recipe"},
+                        {[] { std::raise(SIGKILL); }, 1, "rank 5 was killed by signal 9 (Killed)"},
+                        {[] { _exit(3); }, 1, "rank 5 ended with exit code 3"}};
+  const LaunchOptions on_third = {
+      .nproc_per_node = 2, .master_port = 29511, .nnodes = 3, .node_rank = 2};
+  for (const Case& c : cases) {
+    const LaunchResult result = launch_ranks(on_third, [&c] {
+      if (environment_string("LOCAL_RANK") == "1") c.fail();
+      while (true) pause();
+    });
+    EXPECT_THAT(result.message, ::testing::StartsWith(c.message));
+    EXPECT_EQ(result.exit_code, c.exit_code) << c.message;
+    EXPECT_EQ(result.failed_rank, 5) << c.message;
+    EXPECT_EQ(result.interrupted_by, 0) << c.message;
   }
 }
 

@@ -19,6 +19,7 @@
 #include <lockstep/core/error.h>
 #include <tests/launch/channel.h>
 #include <tests/support/messages.h>
+#include <tests/support/scoped_environment.h>
 
 namespace lockstep::launch {
 namespace {
@@ -38,32 +39,45 @@ std::size_t open_descriptors() {
       std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
+// Variables of a launcher around this one must not reach the ranks, and stay as they are here.
 TEST(Launcher, GivesEachRankTorchrunsEnvironment) {
-  setenv("TORCHELASTIC_USE_AGENT_STORE", "True",
-         1);  // from a launcher around this one, and must not reach the ranks
+  const char* const names[] = {"RANK",
+                               "LOCAL_RANK",
+                               "ROLE_RANK",
+                               "GROUP_RANK",
+                               "WORLD_SIZE",
+                               "LOCAL_WORLD_SIZE",
+                               "ROLE_WORLD_SIZE",
+                               "GROUP_WORLD_SIZE",
+                               "ROLE_NAME",
+                               "MASTER_ADDR",
+                               "TORCHELASTIC_RUN_ID",
+                               "TORCHELASTIC_RESTART_COUNT",
+                               "TORCHELASTIC_MAX_RESTARTS",
+                               "TORCHELASTIC_USE_AGENT_STORE",
+                               "TORCHELASTIC_ERROR_FILE"};
+  testing_support::ScopedEnvironment environment;
+  for (const char* name : names) environment.set(name, "9");
+  for (const char* name : {"MASTER_PORT", "LOCKSTEP_LISTEN_FD"}) environment.set(name, "9");
   Channel channel;
   const LaunchResult result = launch_ranks({.nproc_per_node = 3}, [&] {
     std::string line;
-    for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK", "GROUP_RANK", "WORLD_SIZE",
-                             "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_NAME",
-                             "MASTER_ADDR", "TORCHELASTIC_RESTART_COUNT",
-                             "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE"}) {
-      line += environment_string(name).value_or("unset") + " ";
-    }
+    for (const char* name : names) line += environment_string(name).value_or("unset") + " ";
     const auto worker = worker_environment();
     line += worker->source + (worker->listen_fd ? " listens" : "");
+    if (worker->master_port == 9) line += " at the port of the outer launcher";
     channel.write_line(line);
   });
-  unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   EXPECT_TRUE(result.ok());
   EXPECT_EQ(result.message, "");
-  EXPECT_EQ(environment_string("RANK"), std::nullopt);
+  for (const char* name : names) EXPECT_EQ(environment_string(name), "9") << name;
+  EXPECT_EQ(environment_string("LOCKSTEP_LISTEN_FD"), "9");
   const std::vector<std::string> lines{channel.read_line(), channel.read_line(),
                                        channel.read_line()};
-  EXPECT_THAT(lines, testing::UnorderedElementsAre(
-                         "0 0 0 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep listens",
-                         "1 1 1 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep",
-                         "2 2 2 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep"));
+  const std::string job =
+      str(" 0 3 3 3 1 default 127.0.0.1 lockstep-", getpid(), " 0 0 unset unset lockstep");
+  EXPECT_THAT(lines, testing::UnorderedElementsAre("0 0 0" + job + " listens", "1 1 1" + job,
+                                                   "2 2 2" + job));
 }
 
 // On loopback no other user's host can join, so such a job needs no secret.
@@ -74,9 +88,10 @@ TEST(Launcher, GivesRanksOfSeveralHostsTheirPlacesInTheJob) {
       .nproc_per_node = 2, .master_port = 29511, .nnodes = 3, .node_rank = 1};
   const LaunchResult result = launch_ranks(options, [&] {
     std::string line;
-    for (const char* name : {"RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
-                             "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                             "TORCHELASTIC_RUN_ID", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_SECRET"}) {
+    for (const char* name :
+         {"RANK", "ROLE_RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "ROLE_WORLD_SIZE",
+          "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+          "TORCHELASTIC_RUN_ID", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_SECRET"}) {
       line += environment_string(name).value_or("unset") + " ";
     }
     channel.write_line(line);
@@ -84,7 +99,8 @@ TEST(Launcher, GivesRanksOfSeveralHostsTheirPlacesInTheJob) {
   EXPECT_EQ(result.message, "");
   const std::vector<std::string> lines{channel.read_line(), channel.read_line()};
   const std::string job = "127.0.0.1 29511 lockstep-127.0.0.1-29511 unset unset ";
-  EXPECT_THAT(lines, testing::UnorderedElementsAre("2 0 1 6 2 3 " + job, "3 1 1 6 2 3 " + job));
+  EXPECT_THAT(lines,
+              testing::UnorderedElementsAre("2 2 0 1 6 6 2 3 " + job, "3 3 1 1 6 6 2 3 " + job));
 }
 
 // The values of LOCKSTEP_SECRET that the ranks of one launch see, one after another.
@@ -238,17 +254,22 @@ void wait_until_ended(pid_t process) {
 }
 
 // The stopped rank cannot notice its own deadlines, and the ranks that have joined wait for longer.
+// It is the second of its host and the fifth of the job.
 TEST(Launcher, NamesAStoppedRankThatNeverJoins) {
   const auto start = Clock::now();
-  const LaunchResult result =
-      launch_ranks({.nproc_per_node = 3, .join_timeout = Milliseconds(300)}, [] {
-        if (my_rank() == 1) raise(SIGSTOP);
-        joined_group();
-        hang();
-      });
+  const LaunchOptions options = {.nproc_per_node = 3,
+                                 .master_port = 29511,
+                                 .nnodes = 2,
+                                 .node_rank = 1,
+                                 .join_timeout = Milliseconds(300)};
+  const LaunchResult result = launch_ranks(options, [] {
+    if (my_rank() == 4) raise(SIGSTOP);
+    joined_group();
+    hang();
+  });
   EXPECT_EQ(result.message,
-            "rank 1 has not joined the group within 0.3 s: stopped by a signal, and not continued");
-  EXPECT_EQ(result.failed_rank, 1);
+            "rank 4 has not joined the group within 0.3 s: stopped by a signal, and not continued");
+  EXPECT_EQ(result.failed_rank, 4);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_LT(seconds_since(start), 20);
 }

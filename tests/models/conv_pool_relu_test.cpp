@@ -105,7 +105,10 @@ TEST(ConvPoolReluUnusual, TensorsAreLeftToLibTorch) {
       {"double", {x.to(torch::kDouble), w.to(torch::kDouble), b.to(torch::kDouble)}},
       {"filters that are not square", {x, w.narrow(3, 0, 3).contiguous(), b}},
       {"filters that are not square, either", {x, w.narrow(2, 0, 3).contiguous(), b}},
-      {"an image without a batch", {x[0], w, b}}};
+      {"an image without a batch", {x[0], w, b}},
+      {"lazily negated images", {at::_neg_view(x), w, b}},
+      {"lazily negated filters", {x, at::_neg_view(w), b}},
+      {"lazily negated biases", {x, w, at::_neg_view(b)}}};
   for (const auto& [what, in] : cases) {
     EXPECT_FALSE(conv_pool_relu_is_fused(in.x, in.w, in.b)) << what;
     EXPECT_TRUE(conv_pool_relu(in.x, in.w, in.b).equal(composed(in.x, in.w, in.b))) << what;
@@ -130,6 +133,28 @@ TEST(ConvPoolReluUnusual, ABatchMayBeEmpty) {
   EXPECT_EQ(gradients[0].sizes(), in.x.sizes());
   EXPECT_TRUE(gradients[1].equal(torch::zeros_like(in.w)));
   EXPECT_TRUE(gradients[2].equal(torch::zeros_like(in.b)));
+}
+
+// The kernel reads the gradient's memory, which is that of other numbers or has another order here.
+TEST(ConvPoolReluGradient, MayBeLazyExpandedOrTransposed) {
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
+  torch::manual_seed(2);
+  const Leaves in = random_leaves({3, 2, 6, 12, 3, 5, true});
+  const auto y = conv_pool_relu(in.x, in.w, in.b);
+  const auto numbers = torch::randn(y.sizes());
+  const std::pair<const char*, torch::Tensor> cases[] = {
+      {"lazily negated", at::_neg_view(numbers)},
+      {"one number for all", torch::full({1, 1, 1, 1}, 0.5F).expand(y.sizes())},
+      {"channels last", numbers.contiguous(at::MemoryFormat::ChannelsLast)},
+      {"every second number", torch::stack({numbers, numbers + 1}, -1).select(-1, 1)}};
+  for (const auto& [what, gradient] : cases) {
+    const auto plain = torch::zeros(y.sizes()).add_(gradient);
+    const auto got = torch::autograd::grad({y}, {in.x, in.w, in.b}, {gradient},
+                                           /*retain_graph=*/true);
+    const auto expected =
+        torch::autograd::grad({y}, {in.x, in.w, in.b}, {plain}, /*retain_graph=*/true);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(got[i].equal(expected[i])) << what << ' ' << i;
+  }
 }
 
 TEST(ConvPoolReluGradient, IsThatOfFiniteDifferences) {

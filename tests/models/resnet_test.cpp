@@ -76,6 +76,41 @@ TEST(ResNet, HasTheSizeOfTorchvisions) {
   EXPECT_EQ(parameters_of(resnet34()), 21'797'672);
 }
 
+struct StandardResNet {
+  const char* name;
+  ResNet (*make)(ResNetStem, std::int64_t);
+  ResNetBlock block;
+  std::array<std::int64_t, 4> layers;
+  std::int64_t features;
+};
+
+class StandardResNets : public ::testing::TestWithParam<StandardResNet> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, StandardResNets,
+    ::testing::Values(StandardResNet{"ResNet18", resnet18, ResNetBlock::kBasic, {2, 2, 2, 2}, 512},
+                      StandardResNet{"ResNet34", resnet34, ResNetBlock::kBasic, {3, 4, 6, 3}, 512},
+                      StandardResNet{
+                          "ResNet50", resnet50, ResNetBlock::kBottleneck, {3, 4, 6, 3}, 2048}),
+    [](const auto& info) { return info.param.name; });
+
+// Neither argument is its default.
+TEST_P(StandardResNets, HaveTheStemAndTheClassesOfTheirArguments) {
+  const StandardResNet& c = GetParam();
+  const ResNet net = c.make(ResNetStem::kCifar, 7);
+  EXPECT_EQ(net->options().block, c.block);
+  EXPECT_EQ(net->options().layers, c.layers);
+  EXPECT_EQ(net->options().stem, ResNetStem::kCifar);
+  EXPECT_EQ(net->options().num_classes, 7);
+  const auto parameters = net->named_parameters();
+  EXPECT_EQ(parameters["conv1.weight"].sizes(), (std::vector<std::int64_t>{64, 3, 3, 3}));
+  EXPECT_EQ(parameters["fc.weight"].sizes(), (std::vector<std::int64_t>{7, c.features}));
+  const auto children = net->named_children();
+  for (std::size_t stage = 0; stage < c.layers.size(); ++stage) {
+    const auto blocks = children["layer" + std::to_string(stage + 1)]->children().size();
+    EXPECT_EQ(static_cast<std::int64_t>(blocks), c.layers[stage]) << stage;
+  }
+}
+
 // He's initialisation by the outgoing connections, as in torchvision. That by the incoming ones
 // would be twice or half as wide here.
 TEST(ResNet, DrawsItsWeightsByTheOutgoingConnections) {

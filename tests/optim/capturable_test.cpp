@@ -1,5 +1,7 @@
 // Optimizers that keep learning rates and step counts in tensors, so that a CUDA graph can replay
 // their steps.
+#include <cmath>
+#include <cstdint>
 #include <iterator>
 
 #include <gmock/gmock.h>
@@ -108,6 +110,47 @@ TEST(Capturable, GoesOnFromStepsThatWereNotAndBack) {
     expect_equal(plain, mixed, plain_optimizer.name());
     expect_equal_state(plain_optimizer, mixed_optimizer, plain_optimizer.name());
   }
+}
+
+// A float32 represents all integers only up to 2^24, and 32 bits those below 2^32. At such a step
+// the bias corrections of Adam are 1.
+TEST(Capturable, CountsStepsThatAFloatDoesNotHold) {
+  for (const std::int64_t before : {std::int64_t{1} << 24, std::int64_t{1} << 32}) {
+    for (const bool on_device : {false, true}) {
+      const auto parameter = torch::zeros({3}, torch::requires_grad());
+      parameter.mutable_grad() = torch::ones({3});
+      Optimizer optimizer({{"p", parameter}}, AdamOptions{.lr = 0.5});
+      const auto steps = [&] {
+        torch::Tensor found;
+        for (const auto& [name, tensor] : optimizer.state()) {
+          if (name == "step.p") found = tensor;
+        }
+        return found;
+      };
+      steps().fill_(before);
+      optimizer.set_capturable(on_device);
+      optimizer.step();
+      EXPECT_NEAR(parameter[0].item<float>(), -0.5 * 0.1 / std::sqrt(0.001), 1e-4) << before;
+      for (int step = 0; step < 2; ++step) optimizer.step();
+      EXPECT_EQ(steps().item<std::int64_t>(), before + 3) << on_device;
+      optimizer.set_capturable(false);
+      EXPECT_EQ(steps().item<std::int64_t>(), before + 3) << on_device;
+    }
+  }
+}
+
+// The number that the kernels take is rounded once from the count, so it does not stop at 2^24.
+TEST(DeviceCounts, GiveTheNearestFloatOfTheStep) {
+  const std::int64_t start[] = {std::int64_t{1} << 24, 7, std::int64_t{1} << 24};
+  detail::DeviceCounts counts({true, true, true}, start, /*counts_steps=*/true, torch::kCPU);
+  for (int step = 0; step < 3; ++step) counts.advance({});
+  ASSERT_EQ(counts.counts().size(), 2U);
+  EXPECT_EQ(counts.counts()[0].number.item<float>(), 10);
+  EXPECT_EQ(counts.counts()[1].number.item<float>(), 16777220);  // 2^24 + 3, a tie
+  for (const float found_inf : {1.0F, 0.0F}) counts.advance(torch::full({1}, found_inf));
+  std::int64_t steps[3] = {};
+  counts.fetch(steps);
+  EXPECT_THAT(steps, ::testing::ElementsAre(start[0] + 4, 11, start[0] + 4)) << "one was skipped";
 }
 
 TEST(Capturable, GivesTorchsNumbersWithATensorAsLearningRate) {

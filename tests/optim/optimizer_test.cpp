@@ -102,6 +102,50 @@ TEST(Optimizer, FlatRunsAreTheSameAsSingleTensors) {
   }
 }
 
+// Parameters without elements, before, among and behind those that lie side by side.
+TEST(Optimizer, StepsParametersBesideEmptyOnes) {
+  for (const OptimizerOptions& options : kOptions) {
+    for (const bool on_device : {false, true}) {
+      FlatMemory memory(kShapes);
+      const Tensors flat = memory.bound();
+      Tensors beside, single;
+      for (std::size_t i = 0; i < flat.size(); ++i) {
+        if (i % 2 == 0) {
+          beside.push_back(torch::empty({0, 3}, torch::requires_grad()));
+          beside.back().mutable_grad() = torch::empty({0, 3});
+        }
+        beside.push_back(flat[i]);
+        single.push_back(flat[i].detach().clone());
+      }
+      Optimizer optimizer(named(beside), options), single_optimizer(named(single), options);
+      for (Optimizer* each : {&optimizer, &single_optimizer}) each->set_capturable(on_device);
+      for (int step = 1; step <= 4; ++step) {
+        for (std::size_t i = 0; i < flat.size(); ++i) {
+          flat[i].mutable_grad().fill_(0.5 * step - static_cast<double>(i));
+          single[i].mutable_grad() = flat[i].grad().clone();
+        }
+        optimizer.step();
+        single_optimizer.step();
+        for (std::size_t i = 0; i < flat.size(); ++i) {
+          ASSERT_TRUE(flat[i].equal(single[i])) << "step " << step << ", parameter " << i;
+        }
+      }
+      const detail::FlatRuns runs(beside);
+      EXPECT_TRUE(runs.useful());
+      EXPECT_TRUE(runs.fit(beside)) << "empty ones do not keep the others from a run";
+      optimizer.zero_grad();
+      EXPECT_EQ(memory.gradients.count_nonzero().item<std::int64_t>(), 0);
+      for (const auto& [name, tensor] : optimizer.state()) {
+        if (name == "step.p0") {
+          EXPECT_EQ(tensor.item<std::int64_t>(), 4) << "an empty one counts, too";
+        } else if (name.ends_with(".p0")) {
+          EXPECT_EQ(tensor.numel(), 0) << name;
+        }
+      }
+    }
+  }
+}
+
 struct RunsCase {
   const char* what;
   std::function<void(FlatMemory&, Tensors&)> change;

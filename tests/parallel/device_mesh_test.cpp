@@ -107,6 +107,32 @@ TEST(DeviceMesh, TellsAllRanksWhenTheyDiffer) {
   EXPECT_THAT(errors, Each(HasSubstr("rank 1 gave pipeline 2, rank 0 gave data 2")));
 }
 
+// The other ranks hear of it and do not wait for the rank that is wrong.
+TEST(DeviceMesh, TellsAllRanksWhichOfThemIsWrong) {
+  struct Case {
+    int rank;
+    std::vector<MeshDimension> dimensions;  // the others give data 3
+    const char* text;
+  };
+  const Case cases[] = {
+      {0, {{"data", 2}}, "DeviceMesh: rank 0: data 2 cannot be the shape of a group of 3 ranks"},
+      {1, {}, "DeviceMesh: rank 1: a mesh needs a dimension at least"},
+      {2, {{"", 3}}, "DeviceMesh: rank 2: a dimension has no name"},
+      {2,
+       {{"data", 3}, {"pipeline", 1}},
+       "DeviceMesh: rank 2 gave data 3 x pipeline 1, rank 0 gave data 3; give all ranks the same"},
+      {1, {{"pipeline", 1}, {"data", 3}}, "rank 1 gave pipeline 1 x data 3, rank 0 gave data 3"},
+      {0, {{"all", 3}}, "DeviceMesh: rank 1 gave data 3, rank 0 gave all 3"},
+  };
+  for (const Case& c : cases) {
+    const auto errors = run_group(3, "shm", [&](ProcessGroup group) {
+      DeviceMesh(group,
+                 group.rank() == c.rank ? c.dimensions : std::vector<MeshDimension>{{"data", 3}});
+    });
+    EXPECT_THAT(errors, Each(HasSubstr(c.text)));
+  }
+}
+
 TEST(DeviceMesh, NamesADimensionThatItDoesNotHave) {
   DeviceMesh mesh(init_process_group({.environment = WorkerEnvironment{}}), {{"data", 1}});
   EXPECT_THAT(message_of<ConfigError>([&] { mesh.group("tensor"); }),

@@ -2,6 +2,7 @@
 #include <lockstep/parallel/sync_batch_norm.h>
 
 #include <numeric>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,6 +104,7 @@ void check(const BatchNormCase& c) {
     const Tensor x = whole.detach().narrow(0, first, batch).clone().requires_grad_();
     const Tensor y = net.forward(x);
     y.backward(dy.narrow(0, first, batch));
+    if (y.scalar_type() != c.type) throw Error("the output is of another type");
     if (batch > 0) {
       expect_near(y, expected.narrow(0, first, batch), c.tolerance, "the output");
       expect_near(x.grad(), whole.grad().narrow(0, first, batch), c.tolerance, "dx");
@@ -222,7 +224,125 @@ TEST_P(SyncBatchNormPenalty, IsThatOfOneProcessWithTheWholeBatch) {
   EXPECT_EQ(errors, no_errors(size));
 }
 
+// A backward with create_graph, on images, with and without a weight and a bias.
+TEST(SyncBatchNormPenaltyOfImages, IsThatOfOneProcessWithTheWholeBatch) {
+  constexpr double kEps = 0.25;
+  const auto made = [](bool is_given, double first, double last) {
+    if (!is_given) return Tensor();
+    Tensor values = torch::linspace(first, last, 3, torch::kFloat64);
+    return values.requires_grad_();
+  };
+  const auto penalised = [](const Tensor& y, const Tensor& x) {
+    const Tensor loss = y.pow(3).sum();
+    const Tensor gradient = torch::autograd::grad({loss}, {x}, /*grad_outputs=*/{},
+                                                  /*retain_graph=*/true, /*create_graph=*/true)[0];
+    return loss + gradient.square().sum();
+  };
+  for (const auto& [has_weight, has_bias] :
+       {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+    const Tensor whole = random({5, 3, 2, 4}, 6, torch::kFloat64).requires_grad_();
+    const Tensor weight = made(has_weight, 0.5, 2), bias = made(has_bias, -1, 1);
+    const Tensor centered = whole - whole.mean({0, 2, 3}, /*keepdim=*/true);
+    Tensor y = centered / (centered.square().mean({0, 2, 3}, /*keepdim=*/true) + kEps).sqrt();
+    if (has_weight) y = y * weight.view({1, 3, 1, 1});
+    if (has_bias) y = y + bias.view({1, 3, 1, 1});
+    penalised(y, whole).backward();
+    const auto errors =
+        run_group(2, "shm", [&, has_weight = has_weight, has_bias = has_bias](ProcessGroup group) {
+          const Tensor none, own_weight = made(has_weight, 0.5, 2),
+                             own_bias = made(has_bias, -1, 1);
+          const std::int64_t first = group.rank() == 0 ? 0 : 3, rows = group.rank() == 0 ? 3 : 2;
+          const Tensor x = whole.detach().narrow(0, first, rows).clone().requires_grad_();
+          penalised(sync_batch_norm(x, own_weight, own_bias, none, none, 0.1, kEps, group), x)
+              .backward();
+          expect_near(x.grad(), whole.grad().narrow(0, first, rows), 1e-9, "dx");
+          for (const auto& [own, expected] : {std::pair{own_weight, weight}, {own_bias, bias}}) {
+            if (!own.defined()) continue;
+            Tensor sum = own.grad().clone();
+            group.all_reduce(sum);
+            expect_near(sum, expected.grad(), 1e-9, "a parameter's gradient");
+          }
+        });
+    EXPECT_EQ(errors, no_errors(2)) << has_weight << has_bias;
+  }
+}
+
 // --- Supported normalisations
+
+TEST(SyncBatchNorm, RunningStatisticsFollowTheMomentumInEachForward) {
+  const Tensor batches[] = {random({6, 3, 2}, 8, torch::kFloat64),
+                            random({6, 3, 2}, 9, torch::kFloat64) * 2};
+  const Tensor mean_before = torch::linspace(-1, 1, 3, torch::kFloat64);
+  const Tensor variance_before = torch::linspace(0.5, 4, 3, torch::kFloat64);
+  for (const double momentum : {0.0, 0.3, 1.0}) {
+    Tensor mean = mean_before, variance = variance_before;
+    for (const Tensor& batch : batches) {
+      mean = mean * (1 - momentum) + batch.mean({0, 2}) * momentum;
+      variance = variance * (1 - momentum) + batch.var({0, 2}, /*unbiased=*/true) * momentum;
+    }
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      const Tensor none, own_mean = mean_before.clone(), own_variance = variance_before.clone();
+      const Tensor only_mean = mean_before.clone(), only_variance = variance_before.clone();
+      const std::int64_t first = group.rank() == 0 ? 0 : 4, rows = group.rank() == 0 ? 4 : 2;
+      for (const Tensor& batch : batches) {
+        const Tensor x = batch.narrow(0, first, rows);
+        sync_batch_norm(x, none, none, own_mean, own_variance, momentum, 1e-5, group);
+        sync_batch_norm(x, none, none, only_mean, none, momentum, 1e-5, group);
+        sync_batch_norm(x, none, none, none, only_variance, momentum, 1e-5, group);
+      }
+      for (const Tensor& got : {own_mean, only_mean}) expect_near(got, mean, 1e-12, "the mean");
+      for (const Tensor& got : {own_variance, only_variance})
+        expect_near(got, variance, 1e-12, "the variance");
+    });
+    EXPECT_EQ(errors, no_errors(2)) << momentum;
+  }
+}
+
+TEST(SyncBatchNorm, HandlesMayBeMoved) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    torch::nn::BatchNorm1d one(3), two(3);
+    const Tensor x = random({4, 3}, static_cast<std::uint64_t>(group.rank()), torch::kFloat32);
+    const Tensor alone = one->forward(x).detach();
+    auto stays = convert_sync_batchnorm(*two, group);
+    {
+      auto of_one = convert_sync_batchnorm(*one, group);
+      SyncBatchNorm moved(std::move(of_one));
+      if (moved.size() != 1) throw Error("the new handle holds no normalisation");
+      stays = std::move(moved);  // ends what it held before
+    }
+    if (stays.size() != 1) throw Error("the assigned handle holds no normalisation");
+    if (torch::allclose(one->forward(x), alone)) throw Error("ended with a handle moved from");
+    if (!torch::allclose(two->forward(x), alone)) throw Error("two is still synchronised");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// A module may be registered in several places. It is one normalisation.
+TEST(SyncBatchNorm, CountsASharedNormOnce) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    const torch::nn::BatchNorm1d shared(3);
+    torch::nn::Sequential net(shared, torch::nn::ReLU(), shared, torch::nn::BatchNorm1d(3));
+    const auto synchronized = convert_sync_batchnorm(*net, group);
+    if (synchronized.size() != 2) throw Error(str(synchronized.size(), " normalisations"));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(SyncBatchNorm, ARefusedModuleIsLeftAsItWas) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    torch::nn::BatchNorm1d norm(3);
+    const torch::nn::BatchNorm1d unknown(
+        torch::nn::BatchNorm1dOptions(3).affine(false).track_running_stats(false));
+    torch::nn::Sequential net(norm, unknown);
+    const Tensor x = random({4, 3}, static_cast<std::uint64_t>(group.rank()), torch::kFloat32);
+    const Tensor alone = norm->forward(x).detach();
+    EXPECT_THROW(static_cast<void>(convert_sync_batchnorm(*net, group)), ConfigError);
+    if (!torch::equal(norm->forward(x), alone)) throw Error("synchronised by a refused call");
+    const auto synchronized = convert_sync_batchnorm(*norm, group);
+    if (torch::allclose(norm->forward(x), alone)) throw Error("not synchronised afterwards");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
 
 TEST(SyncBatchNorm, HandlesAreIndependent) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {

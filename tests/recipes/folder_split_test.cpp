@@ -134,6 +134,15 @@ TEST_F(FolderSplit, NamesAFewClassesWithoutValidation) {
   EXPECT_EQ(messages_.at(1),
             "no image to validate on is of 'b', 'c', 'd', 'e', 'f' and 2 other classes: too few "
             "images; give a larger validation fraction, or folders train and val");
+  // Six such classes, and then five.
+  for (const auto& [name, classes] : {std::pair("h", "'b', 'c', 'd', 'e', 'f' and 1 other class: "),
+                                      std::pair("g", "'b', 'c', 'd', 'e', 'f': ")}) {
+    std::filesystem::remove_all(directory_ / "photos" / name);
+    messages_.clear();
+    EXPECT_EQ(load("classify", {.validation_fraction = 0.1}).load_test().size(), 2);
+    EXPECT_THAT(messages_.at(1),
+                HasSubstr(lockstep::str("no image to validate on is of ", classes, "too few")));
+  }
   std::filesystem::remove_all(directory_ / "photos");
   for (int i = 0; i < 12; ++i) {
     directory_.write(lockstep::str("photos/", i % 3, '/', i, ".png"), "");

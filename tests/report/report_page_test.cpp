@@ -482,6 +482,57 @@ TEST_F(ReportPage, KeepsSmallPicturesAsTheyAre) {
   EXPECT_THAT(pixels, ::testing::Each(128));
 }
 
+// Each halving takes the means of blocks of 2 x 2 pixels, rounded, and drops an odd row or column.
+TEST_F(ReportPage, HalvesLargePictures) {
+  std::vector<std::uint8_t> rgb(std::size_t{5} * 3 * 3, 255);  // 5 wide, 3 high
+  const auto at = [&](int x, int y, int channel) -> std::uint8_t& {
+    return rgb[static_cast<std::size_t>(3 * (5 * y + x) + channel)];
+  };
+  for (int channel = 0; channel < 3; ++channel) {
+    for (int y = 0; y < 2; ++y) {
+      for (int x = 0; x < 4; ++x) {
+        at(x, y, channel) = static_cast<std::uint8_t>(40 * channel + 10 * x + y);
+      }
+    }
+  }
+  const std::string png = detail::encode_png(rgb, 5, 3);
+  folder_.write("run/sheet.png", png);
+  EXPECT_EQ(html::read_pictures(folder_ / "run", png.size())[0].divisor, 1) << "just fits";
+  const auto halved = html::read_pictures(folder_ / "run", png.size() - 1);
+  ASSERT_EQ(halved.size(), 1U);
+  EXPECT_EQ(halved[0].divisor, 2);
+  EXPECT_EQ(halved[0].width, 5) << "of the file";
+  EXPECT_EQ(halved[0].height, 3);
+  detail::PngDecoder decoder;
+  const ImageHeader header = decoder.open(as_bytes(halved[0].png), "halved");
+  ASSERT_EQ(header.width, 2);
+  ASSERT_EQ(header.height, 1);
+  std::vector<std::uint8_t> pixels(rgb_bytes(lockstep::whole(header)));
+  decoder.decode(lockstep::whole(header), pixels);
+  // The mean of 0, 10, 1 and 11 is 5.5, and that of 20, 30, 21 and 31 is 25.5.
+  EXPECT_THAT(pixels, ::testing::ElementsAre(6, 46, 86, 26, 66, 106));
+  // A picture with a side of one pixel cannot be halved.
+  EXPECT_EQ(html::read_pictures(folder_ / "run", 1)[0].divisor, 2);
+}
+
+TEST_F(ReportPage, HasTheFirstFourPicturesByName) {
+  const std::string png = detail::encode_png(std::vector<std::uint8_t>(3, 9), 1, 1);
+  for (const char* name : {"e.png", "b.png", "d.png", "a.png", "c.png"}) {
+    folder_.write(std::string("run/") + name, png);
+  }
+  folder_.write("run/0.txt", png);
+  std::filesystem::create_directory(folder_ / "run/0.png");
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const auto& picture : html::read_pictures(folder_ / "run")) all.push_back(picture.name);
+    return all;
+  };
+  EXPECT_THAT(names(), ::testing::ElementsAre("a.png", "b.png", "c.png", "d.png"));
+  folder_.write("run/b.png", png.substr(0, 20));
+  EXPECT_THAT(names(), ::testing::ElementsAre("a.png", "c.png", "d.png")) << "one is damaged";
+  EXPECT_TRUE(html::read_pictures(folder_ / "none").empty());
+}
+
 TEST_F(ReportPage, KnowsTheFiguresOfARun) {
   write_sample_record(folder_, "run", {.stage_waits = 0.05});
   const html::RunData run = html::read_run_data(folder_ / "run");

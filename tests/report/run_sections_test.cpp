@@ -86,6 +86,74 @@ TEST(TracedStepSection, ListsWhatRanWithinTheStep) {
   EXPECT_THAT(text, Not(HasSubstr("late</td>")));
 }
 
+// Twelve steps of one rank of one millisecond each, of which the last is not all accounted for.
+html::RunData traced_in_phases() {
+  html::TracedRun trace{.ranks = 1};
+  const auto phase = [&](const char* name, double begin, double end) {
+    trace.spans.push_back(
+        {.name = name, .category = "phase", .track = "training", .begin = begin, .end = end});
+  };
+  for (int step = 1; step <= 12; ++step) {
+    const double begin = 2000 * step;
+    phase("forward", begin, begin + 300);
+    phase("clip", begin + 300, begin + 309);
+    phase("backward", begin + 309, begin + 900);
+    phase("optimizer", begin + (step == 12 ? 950 : 900), begin + 1000);
+    trace.steps.push_back(
+        {.name = "step " + std::to_string(step), .ranks = {{0, {begin, begin + 1000}}}});
+  }
+  html::RunData run{.name = "run"};
+  run.trace = trace;
+  return run;
+}
+
+TEST(TracedStepSection, SaysWhatDecidedHowLongTheLastStepTook) {
+  const std::string text = html::traced_step_of(traced_in_phases());
+  EXPECT_THAT(text, HasSubstr("The path of step 12 accounts for 95.00% of its 1.000 ms: forward "
+                              "30.00%, backward 59.10%, between phases 5.00%, optimizer 5.00%."))
+      << "without what took less than a hundredth";
+  const auto row = [](const char* what, const char* milliseconds, const char* share) {
+    return std::string("rank 0</td><td class=\"t\">") + what + "</td><td>" + milliseconds +
+           "</td><td>" + share + "</td>";
+  };
+  EXPECT_THAT(text, HasSubstr(row("forward", "0.300", "30.00%")));
+  EXPECT_THAT(text, HasSubstr(row("clip", "0.009", "0.90%")));
+  EXPECT_THAT(text, HasSubstr(row("between phases", "0.050", "5.00%")));
+}
+
+TEST(TracedStepSection, HasTheCriticalPathsOfTheLastTenSteps) {
+  const std::string text = html::traced_step_of(traced_in_phases());
+  std::string titles;
+  for (const char* part : {"forward", "clip", "backward", "optimizer", "between phases"}) {
+    titles += std::string("<th scope=\"col\">") + part + ", ms</th>";
+  }
+  EXPECT_THAT(text, HasSubstr(titles));
+  const auto row = [](int step, const char* parts) {
+    return ">step " + std::to_string(step) + "</td>" + parts;
+  };
+  const char* const whole =
+      "<td>0.300</td><td>0.009</td><td>0.591</td><td>0.100</td><td>0.000</td>";
+  for (int step = 1; step <= 12; ++step) {
+    const char* const cut =
+        "<td>0.300</td><td>0.009</td><td>0.591</td><td>0.050</td><td>0.050</td>";
+    const std::string expected = row(step, step == 12 ? cut : whole);
+    if (step <= 2) {
+      EXPECT_THAT(text, Not(HasSubstr(row(step, "<td>"))));
+    } else {
+      EXPECT_THAT(text, HasSubstr(expected));
+    }
+  }
+  EXPECT_THAT(text, HasSubstr("the mean of 12 steps."));
+}
+
+TEST(LoaderQueue, HasOnlyStepsWithANumber) {
+  html::RunData run = traced();
+  run.trace->steps[0].name = "step x";
+  const std::string text = html::queue_of(run);
+  EXPECT_THAT(text, HasSubstr("rank 0</td><td>5</td>"));
+  EXPECT_THAT(text, Not(HasSubstr("<td>0.040</td>")));
+}
+
 TEST(Comparison, BeginsWithTheSettingsThatDiffer) {
   const html::Runs runs = {
       {.name = "a", .configuration = {{"recipe", "mnist"}, {"backend", "shm"}, {"only", "x"}}},

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include <tests/report/sample_run.h>
 
@@ -17,14 +19,23 @@ using testing_support::sample_info;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Text, GroupsThousands) {
-  const std::pair<double, const char*> cases[] = {{0, "0"},
-                                                  {999, "999"},
-                                                  {1000, "1,000"},
-                                                  {25974.3, "25,974"},
-                                                  {1234567, "1,234,567"},
-                                                  {-123, "-123"},
-                                                  {-1234, "-1,234"},
-                                                  {kNan, "nan"}};
+  const std::pair<double, const char*> cases[] = {
+      {0, "0"},
+      {999, "999"},
+      {1000, "1,000"},
+      {25974.3, "25,974"},
+      {1234567, "1,234,567"},
+      {-123, "-123"},
+      {-1234, "-1,234"},
+      {-123456, "-123,456"},
+      {-1234567, "-1,234,567"},
+      {999.6, "1,000"},
+      {16777217, "16,777,217"},
+      {4294967297, "4,294,967,297"},
+      {9007199254740991, "9,007,199,254,740,991"},
+      {std::numeric_limits<double>::infinity(), "inf"},
+      {-std::numeric_limits<double>::infinity(), "-inf"},
+      {kNan, "nan"}};
   for (const auto& [value, text] : cases) EXPECT_EQ(count_text(value), text);
 }
 
@@ -34,6 +45,17 @@ TEST(Text, ShowsNanWithoutASign) {
   EXPECT_EQ(fixed_text(-std::numeric_limits<double>::infinity(), 4), "-inf");
 }
 
+// The largest double has 309 digits before the point.
+TEST(Text, ShowsTheLargestNumbersWhole) {
+  constexpr double kLargest = std::numeric_limits<double>::max();
+  for (const double sign : {1.0, -1.0}) {
+    const std::string text = fixed_text(sign * kLargest, 4);
+    EXPECT_EQ(text.size(), (sign < 0 ? 1U : 0U) + 309 + 5);
+    EXPECT_TRUE(text.ends_with(".0000")) << text;
+    EXPECT_EQ(count_text(sign * kLargest).size(), (sign < 0 ? 1U : 0U) + 309 + 102);
+  }
+}
+
 TEST(Text, ShowsDurations) {
   const std::pair<double, const char*> cases[] = {
       {0, "0.00 s"},         {2.314, "2.31 s"},   {9.994, "9.99 s"}, {9.996, "10.0 s"},
@@ -41,14 +63,23 @@ TEST(Text, ShowsDurations) {
       {3599.6, "1:00:00 h"}, {7405, "2:03:25 h"}};
   for (const auto& [value, text] : cases) EXPECT_EQ(seconds_text(value), text);
   EXPECT_EQ(clock_text(3), "0:03");
+  EXPECT_EQ(clock_text(59.4), "0:59");
+  EXPECT_EQ(clock_text(59.5), "1:00");
+  EXPECT_EQ(clock_text(3599), "59:59");
+  EXPECT_EQ(clock_text(3600), "1:00:00");
+  EXPECT_EQ(clock_text(3661), "1:01:01");
+  EXPECT_EQ(clock_text(100 * 3600 + 59), "100:00:59");
+  EXPECT_EQ(clock_text(std::numeric_limits<double>::infinity()), "?");
   EXPECT_EQ(clock_text(-1), "0:00");
   EXPECT_EQ(clock_text(kNan), "?");
 }
 
 TEST(Text, ShowsSizes) {
   const std::pair<double, const char*> cases[] = {
-      {0, "0 B"},          {999, "999 B"},      {1000, "1.0 kB"},    {9912422, "9.9 MB"},
-      {312.4e6, "312 MB"}, {99.96e6, "100 MB"}, {999.9e6, "1.0 GB"}, {5e15, "5000 TB"}};
+      {0, "0 B"},          {999, "999 B"},         {1000, "1.0 kB"},     {9912422, "9.9 MB"},
+      {999.4, "999 B"},    {999.6, "1.0 kB"},      {99.94e3, "99.9 kB"}, {999.4e3, "999 kB"},
+      {999.6e3, "1.0 MB"}, {4294967296, "4.3 GB"}, {1.5e12, "1.5 TB"},   {312.4e6, "312 MB"},
+      {99.96e6, "100 MB"}, {999.9e6, "1.0 GB"},    {5e15, "5000 TB"}};
   for (const auto& [value, text] : cases) EXPECT_EQ(bytes_text(value), text);
 }
 
@@ -85,6 +116,15 @@ TEST(Text, DescribesARun) {
   info.stages = 4;
   info.schedule = "zbv";
   EXPECT_THAT(run_line(info), testing::StartsWith("mnist: pipeline of 4 stages on 2 workers (zbv"));
+  info.workers = 4;
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: pipeline of 4 stages (zbv, 4 micro-"))
+      << "a worker for each stage";
+  info.workers = info.stages = info.micro_batches = 1;
+  EXPECT_THAT(run_line(info),
+              testing::StartsWith("mnist: pipeline of 1 stage (zbv, 1 micro-batch, "));
+  info.strategy = "hybrid";
+  info.workers = info.stages = 4;
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: hybrid of 1 pipeline of 4 stages (zbv"));
   info = sample_info();
   info.strategy = "single";
   info.world_size = 1;
@@ -95,6 +135,15 @@ TEST(Text, DescribesARun) {
   EXPECT_EQ(
       run_line(info),
       "mnist: single, 1 process x 2 threads on cuda, global batch 128, bf16, 21,840 parameters");
+}
+
+TEST(Text, NamesThePrecisionOfARun) {
+  RunInfo info = sample_info();
+  for (const auto& [precision, name] :
+       {std::pair("32", "float32"), std::pair("16", "float16"), std::pair("bf16", "bf16")}) {
+    info.precision = precision;
+    EXPECT_THAT(run_line(info), testing::HasSubstr(std::string(", ") + name + ", 21,840 par"));
+  }
 }
 
 TEST(Text, SaysWhereAPipelineIsCut) {

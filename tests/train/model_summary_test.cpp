@@ -1,10 +1,12 @@
 // Summaries of models: parameter counts of known nets, and shapes found by running the model.
 #include <lockstep/train/task/summarize.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +17,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/rnn.h>
@@ -205,6 +208,78 @@ TEST(ModelSummary, CountsTiedAndFrozenParameters) {
   EXPECT_THAT(shapes.at("back"), ElementsAre(4, 2, 3)) << "with one, of more than two dimensions";
   EXPECT_THAT(shapes.at("norm"), ElementsAre(4, 2, 3));
   EXPECT_THAT(shapes.at(""), ElementsAre(4, 2, 7));
+}
+
+// The shape that a summary gives for `layer` when `forward` calls it.
+template <class Layer, class Forward>
+OutputShape shape_seen_of(const Layer& layer, const Forward& forward) {
+  torch::nn::Module net("Net");
+  net.register_module("layer", layer);
+  const ModelSummary summary = summarize(net, 1, [&] {
+    forward(layer);
+    return torch::Tensor();  // the shape of the net's own output is not known
+  });
+  EXPECT_THAT(summary.modules.at(0).output_shape, IsEmpty());
+  return summary.modules.at(1).output_shape;
+}
+
+// A row for each of LibTorch's layers with parameters. Recurrent layers return a tuple.
+TEST(ModelSummary, KnowsTheShapesOfLibTorchsLayers) {
+  namespace nn = torch::nn;
+  using torch::zeros;
+  using Shape = OutputShape;
+  const auto of = [](const auto& layer, const std::vector<std::int64_t>& input) {
+    return shape_seen_of(layer, [&](auto each) { each->forward(zeros(input)); });
+  };
+  EXPECT_EQ(of(nn::Linear(3, 4), {2, 3}), (Shape{2, 4}));
+  EXPECT_EQ(of(nn::Linear(3, 4), {2, 5, 3}), (Shape{2, 5, 4}));
+  EXPECT_EQ(of(nn::Linear(3, 4), {3}), (Shape{4}));
+  EXPECT_EQ(of(nn::Linear(3, 4), {0, 3}), (Shape{0, 4})) << "an empty batch";
+  EXPECT_EQ(of(nn::Conv1d(3, 4, 3), {2, 3, 8}), (Shape{2, 4, 6}));
+  EXPECT_EQ(of(nn::Conv2d(3, 4, 3), {2, 3, 8, 9}), (Shape{2, 4, 6, 7}));
+  EXPECT_EQ(of(nn::Conv2d(nn::Conv2dOptions(3, 4, 3).padding(torch::kSame)), {2, 3, 8, 9}),
+            (Shape{2, 4, 8, 9}));
+  EXPECT_EQ(of(nn::Conv3d(1, 2, 2), {2, 1, 4, 5, 6}), (Shape{2, 2, 3, 4, 5}));
+  EXPECT_EQ(of(nn::ConvTranspose1d(3, 4, 3), {2, 3, 8}), (Shape{2, 4, 10}));
+  EXPECT_EQ(of(nn::ConvTranspose2d(3, 4, 3), {2, 3, 8, 9}), (Shape{2, 4, 10, 11}));
+  EXPECT_EQ(of(nn::ConvTranspose3d(1, 2, 2), {2, 1, 4, 5, 6}), (Shape{2, 2, 5, 6, 7}));
+  EXPECT_EQ(of(nn::BatchNorm1d(3), {2, 3}), (Shape{2, 3}));
+  EXPECT_EQ(of(nn::BatchNorm1d(nn::BatchNorm1dOptions(3).affine(false)), {2, 3}), (Shape{2, 3}))
+      << "has buffers only";
+  EXPECT_EQ(of(nn::BatchNorm3d(3), {2, 3, 4, 5, 6}), (Shape{2, 3, 4, 5, 6}));
+  EXPECT_EQ(of(nn::InstanceNorm1d(nn::InstanceNorm1dOptions(3).affine(true)), {2, 3, 5}),
+            (Shape{2, 3, 5}));
+  EXPECT_EQ(of(nn::LayerNorm(nn::LayerNormOptions({5})), {2, 3, 5}), (Shape{2, 3, 5}));
+  EXPECT_EQ(of(nn::GroupNorm(1, 3), {2, 3, 5}), (Shape{2, 3, 5}));
+  EXPECT_EQ(of(nn::PReLU(), {2, 3}), (Shape{2, 3}));
+  EXPECT_EQ(of(nn::LSTM(nn::LSTMOptions(3, 4).bidirectional(true).num_layers(2)), {5, 2, 3}),
+            (Shape{5, 2, 8}));
+  EXPECT_EQ(of(nn::GRU(nn::GRUOptions(3, 4).batch_first(true)), {5, 2, 3}), (Shape{5, 2, 4}));
+  EXPECT_EQ(of(nn::RNN(3, 4), {5, 2, 3}), (Shape{5, 2, 4}));
+  EXPECT_EQ(of(nn::RNN(nn::RNNOptions(3, 4).nonlinearity(torch::kReLU)), {5, 2, 3}),
+            (Shape{5, 2, 4}));
+  EXPECT_EQ(of(nn::LSTMCell(3, 4), {2, 3}), (Shape{2, 4}));
+  EXPECT_EQ(of(nn::GRUCell(3, 4), {2, 3}), (Shape{2, 4}));
+  EXPECT_EQ(of(nn::RNNCell(3, 4), {2, 3}), (Shape{2, 4}));
+  EXPECT_EQ(of(nn::RNNCell(nn::RNNCellOptions(3, 4).nonlinearity(torch::kReLU)), {2, 3}),
+            (Shape{2, 4}));
+  const torch::Tensor words = zeros({2, 6}, torch::kInt64);
+  EXPECT_EQ(shape_seen_of(nn::Embedding(7, 3), [&](auto each) { each->forward(words); }),
+            (Shape{2, 6, 3}));
+  EXPECT_EQ(shape_seen_of(nn::EmbeddingBag(7, 3), [&](auto each) { each->forward(words); }),
+            (Shape{2, 3}));
+  EXPECT_EQ(shape_seen_of(nn::Bilinear(3, 4, 5),
+                          [](auto each) { each->forward(zeros({2, 3}), zeros({2, 4})); }),
+            (Shape{2, 5}));
+}
+
+// That of the last call is shown.
+TEST(ModelSummary, ShowsTheShapeOfTheLastOfSeveralCalls) {
+  const OutputShape shape = shape_seen_of(torch::nn::Linear(3, 4), [](auto each) {
+    each->forward(torch::zeros({2, 3}));
+    each->forward(torch::zeros({6, 3}));
+  });
+  EXPECT_EQ(shape, (OutputShape{6, 4}));
 }
 
 // Two modules that register one mask, and a batch norm under two names.

@@ -28,16 +28,19 @@ using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_group;
 
-// An optimizer without parameters whose state can be neither read nor written on some ranks.
+// An optimizer without parameters whose state can be neither read nor written on some ranks, and
+// that has waited for its replicas for some seconds.
 class BreakableOptimizer final : public RunOptimizer {
  public:
-  explicit BreakableOptimizer(bool broken) : broken_(broken) {}
+  explicit BreakableOptimizer(bool broken, double seconds = 0)
+      : broken_(broken), seconds_(seconds) {}
   void step() override {}
   void zero_grad() override {}
   Tensors gradients() override { return {}; }
   Tensors gradients_of(const Tensors&) override { return {}; }
   void clip_grad_norm(double) override {}
   void agree_through(GradScaler&) override {}
+  double communication_seconds() const override { return seconds_; }
   double lr() const override { return 0; }
   void set_lr(double) override {}
   void set_momentum(double) override {}
@@ -51,6 +54,7 @@ class BreakableOptimizer final : public RunOptimizer {
 
  private:
   const bool broken_;
+  const double seconds_;
 };
 
 // The errors of two ranks when `use` calls an optimizer that is broken on rank 1.
@@ -226,6 +230,32 @@ TEST(StageOptimizers, RefuseWhatOnlyTheDeviceCouldDo) {
   EXPECT_THAT(message_of<ConfigError>([&] { two.optimizer->set_capturable(true); }),
               HasSubstr("Trainer: this optimizer counts its steps on the host"));
   EXPECT_THROW(two.optimizer->step_unless(torch::zeros({})), InternalError);
+}
+
+// Their own waits come on top of those of the stages.
+TEST(StageOptimizers, HaveWaitedAsLongAsAllStagesTogether) {
+  const auto waiting_for = [](const std::vector<double>& seconds, std::optional<StageRanks> ranks) {
+    std::vector<StageOptimizer> stages;
+    for (const double each : seconds) {
+      stages.push_back(
+          {.optimizer = std::make_unique<BreakableOptimizer>(false, each), .parameters = {}});
+    }
+    return make_stage_optimizers(std::move(stages), SgdOptions(), std::move(ranks));
+  };
+  EXPECT_EQ(waiting_for({}, std::nullopt)->communication_seconds(), 0);
+  EXPECT_EQ(waiting_for({1, 2, 4}, std::nullopt)->communication_seconds(), 7);
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    const auto optimizer = waiting_for({1, 2, 4}, StageRanks{.pipeline = group, .all = group});
+    double before = optimizer->communication_seconds();
+    LOCKSTEP_CHECK(before == 7, before);
+    for (int time = 0; time < 2; ++time) {
+      optimizer->clip_grad_norm(1);  // the ranks exchange their norms
+      const double now = optimizer->communication_seconds();
+      LOCKSTEP_CHECK(now > before, time, ' ', now);
+      before = now;
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(StageOptimizers, FindTheParameterOfAState) {

@@ -2,7 +2,10 @@
 #include <lockstep/train/task/standard_metrics.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -77,6 +80,53 @@ TEST(StandardMetrics, MeasureErrorsInAWideType) {
   EXPECT_DOUBLE_EQ(halves.values()[0].value, 90000) << "more than float16 holds";
   doubles.update(torch::full({1}, 1 + 1e-9, torch::kFloat64), torch::ones({1}, torch::kFloat64));
   EXPECT_NEAR(doubles.values()[0].value / 1e-18, 1, 1e-6) << "less than float32 resolves";
+}
+
+// float32 resolves neither a billionth next to 1 nor 1 next to 2^24.
+TEST(StandardMetrics, MeasureErrorsInTheWiderOfTwoTypes) {
+  const torch::Tensor one = torch::ones({1});
+  const torch::Tensor little_more = torch::full({1}, 1 + 1e-9, torch::kFloat64);
+  for (const auto& [output, target] : {std::pair(one, little_more), {little_more, one}}) {
+    MeanSquaredError mse;
+    mse.update(output, target);
+    EXPECT_NEAR(mse.values()[0].value / 1e-18, 1, 1e-6);
+  }
+  constexpr std::int64_t kLarge = 1 << 24;
+  for (const auto type : {torch::kInt32, torch::kInt64}) {
+    const torch::Tensor large = torch::full({1}, kLarge, type);
+    const torch::Tensor next = torch::full({1}, kLarge + 1, type);
+    const torch::Tensor as_float = torch::full({1}, static_cast<double>(kLarge), torch::kFloat32);
+    for (const auto& [output, target] :
+         {std::pair(large, next), {next, large}, {as_float, next}, {next, as_float}}) {
+      MeanSquaredError mse;
+      mse.update(output, target);
+      EXPECT_EQ(mse.values()[0].value, 1) << type;
+    }
+  }
+  for (const auto type : {torch::kBool, torch::kUInt8, torch::kInt8, torch::kInt16, torch::kHalf,
+                          torch::kBFloat16, torch::kFloat32}) {
+    MeanSquaredError mse;
+    mse.update(torch::zeros({4}, type), torch::ones({4}, type));
+    EXPECT_EQ(mse.values()[0].value, 1) << type;
+  }
+}
+
+// 4096 * 4096 + 1 is more than float32 holds, in one batch and over several.
+TEST(StandardMetrics, AddUpMoreThanFloat32Holds) {
+  const torch::Tensor values = torch::tensor({4096.0F, 1.0F, 0.0F, 0.0F});
+  MeanSquaredError whole, parts;
+  whole.update(values, torch::zeros({4}));
+  SumMetric total(
+      "total", 1, [](const torch::Tensor& output, const torch::Tensor&) { return output.square(); },
+      [](const std::vector<double>& sums) { return sums[0]; });
+  for (std::int64_t i = 0; i < 4; ++i) {
+    const torch::Tensor part = values.narrow(0, i, 1);
+    parts.update(part, torch::zeros({1}));
+    total.update(part, part);
+  }
+  EXPECT_EQ(whole.values()[0].value, 16'777'217.0 / 4);
+  EXPECT_EQ(parts.values()[0].value, 16'777'217.0 / 4);
+  EXPECT_EQ(total.values()[0].value, 16'777'217.0);
 }
 
 TEST(StandardMetrics, MeasureErrorsOverAllElements) {

@@ -35,7 +35,6 @@ constexpr std::int64_t kMost = 4096;     // limit of images and of versions
 
 // Uses one set of images in every epoch. They keep their places in the data set, which determine
 // the random choices.
-// choices depend.
 class ChosenImages final : public Sampler {
  public:
   explicit ChosenImages(std::vector<std::int64_t> indices) : indices_(std::move(indices)) {}

@@ -1,8 +1,9 @@
-// How an asynchronous operation ended.
+// How an asynchronous operation ended, and why a group did.
 #pragma once
 
 #include <atomic>
 #include <exception>
+#include <string>
 #include <utility>
 
 namespace lockstep::comm {
@@ -31,5 +32,11 @@ class Outcome {
   std::atomic<bool> has_ended_ = false;
   std::exception_ptr error_;  // not written after the end
 };
+
+/// The reason with which a group is aborted: `given`, unless that is empty, as the text of an
+/// exception may be.
+inline std::string abort_reason(const std::string& given) {
+  return given.empty() ? "the group was aborted, and no reason was given" : given;
+}
 
 }  // namespace lockstep::comm

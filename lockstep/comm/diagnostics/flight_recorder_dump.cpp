@@ -11,6 +11,7 @@
 // - Entries have additional keys, which the analyser ignores: "call" (the call as in error
 //   messages), "number" (its number there) and "failed".
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -52,12 +53,14 @@ const char* scalar_type_name(detail::DataType type) {
 
 using Sizes = std::vector<std::int64_t>;
 
-/// The sizes of one rank's piece; flat if the description does not hold all of them.
+/// The sizes of one rank's piece; flat if the description does not hold all of them. The largest
+/// number of a shape also stands for all larger sizes.
 Sizes piece_sizes(const CallDescription& call) {
-  if (call.shape.dimensions == 0 || call.shape.dimensions > Shape::kPlaces) {
-    return {static_cast<std::int64_t>(call.count)};
-  }
-  return {call.shape.sizes.begin(), call.shape.sizes.begin() + call.shape.dimensions};
+  const Sizes flat{static_cast<std::int64_t>(call.count)};
+  if (call.shape.dimensions == 0 || call.shape.dimensions > Shape::kPlaces) return flat;
+  const auto begin = call.shape.sizes.begin(), end = begin + call.shape.dimensions;
+  const bool is_cut = std::find(begin, end, std::numeric_limits<std::uint32_t>::max()) != end;
+  return is_cut ? flat : Sizes(begin, end);
 }
 
 /// The sizes of a rank's input and output. The analyser expects a tensor in both, even if there is

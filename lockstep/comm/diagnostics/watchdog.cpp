@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <utility>
 
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/diagnostics/watchdog_state.h>
 #include <lockstep/core/error.h>
 
@@ -67,7 +68,7 @@ void Watchdog::State::abort(End end) {
   const Lock lock(mutex_);
   if (end_) return;
   std::replace(end.reason.begin(), end.reason.end(), '\n', ' ');
-  if (end.reason.empty()) end.reason = "the group was aborted, and no reason was given";
+  end.reason = abort_reason(end.reason);
   end_ = std::move(end);
   ended_ = true;
   wake_.notify_all();

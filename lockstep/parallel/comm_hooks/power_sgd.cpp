@@ -212,7 +212,15 @@ void PowerSgd::State::load(const torch::nn::Module& module, const NamedTensors& 
   std::unordered_map<const c10::TensorImpl*, Remembered> remembered;
   std::int64_t iteration = -1, drawn = -1;
   for (const auto& [name, value] : state) {
+    if (!value.defined()) {
+      throw CheckpointError("PowerSgd: '" + name +
+                            "' is undefined; load what state_dict() returned");
+    }
     if (name == "iteration" || name == "seeds_drawn") {
+      if (value.numel() != 1) {
+        throw CheckpointError(lockstep::str("PowerSgd: '", name, "' has shape ", value.sizes(),
+                                            ", expected a single number"));
+      }
       (name == "iteration" ? iteration : drawn) = value.item<std::int64_t>();
       continue;
     }

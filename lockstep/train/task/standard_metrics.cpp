@@ -20,6 +20,12 @@ double quotient(double sum, double count) {
   return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
 }
 
+// Whether float32 represents all values of the type exactly: whole numbers up to 16 bits, and
+// floating-point numbers other than float64.
+bool float32_holds(torch::ScalarType type) {
+  return c10::isFloatingType(type) ? type != torch::kFloat64 : c10::elementSize(type) <= 2;
+}
+
 void require_classes(const std::string& metric, const torch::Tensor& output,
                      const torch::Tensor& target) {
   const bool fits = output.dim() == 2 && target.dim() == 1 && output.size(0) == target.size(0) &&
@@ -128,8 +134,9 @@ void MeanSquaredError::update(const torch::Tensor& output, const torch::Tensor& 
         "metric ", name_, ": got outputs of type ", output.scalar_type(), " and targets of type ",
         target.scalar_type(), "; expected real numbers, such as those of view_as_real()"));
   }
-  const torch::ScalarType type =
-      output.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const bool fits_float32 =
+      float32_holds(output.scalar_type()) && float32_holds(target.scalar_type());
+  const torch::ScalarType type = fits_float32 ? torch::kFloat32 : torch::kFloat64;
   const torch::Tensor difference = output.to(type) - target.to(output.device(), type);
   add_to_state(squares_, difference.square().sum(torch::kFloat64));
   elements_.add_(output.numel());

@@ -69,7 +69,7 @@ class LOCKSTEP_API ConfusionMatrix final : public Metric {
 };
 
 /// The mean of the squared differences over all elements. Outputs and targets are real numbers of
-/// equal shapes.
+/// equal shapes. Differences are float32 if that holds all values of both types, else float64.
 class LOCKSTEP_API MeanSquaredError : public Metric {
  public:
   explicit MeanSquaredError(std::string name = "mse") : name_(std::move(name)) {

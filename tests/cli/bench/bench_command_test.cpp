@@ -141,6 +141,16 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        2,
        "error: bench loader: --threads: expected whole numbers from 0 to 1024, separated by "
        "commas, such as 1,4; got 'x'\n"},
+      {{"loader", "--threads", "1024,1025"}, 2, "error: bench loader: --threads: expected whole "},
+      {{"loader", "--layout", "hwc"},
+       2,
+       "error: bench loader: --layout must be one of nchw, nhwc, got 'hwc'"},
+      {{"loader", "--batch-size", "0"},
+       2,
+       "error: bench loader: --batch-size must be at least 1, got 0\n"},
+      {{"loader", "--seconds", "0"},
+       2,
+       "error: bench loader: --seconds must be from 0.001 to 3600, got 0\n"},
       {{"step", "--rounds", "x"}, 2, "error: --rounds: must be a whole number, got 'x'"},
       {{"step", "--strategy", "dpp"},
        2,
@@ -183,9 +193,15 @@ TEST(BenchCommand, CountsTheImagesOfALoader) {
                         file.string()}));
   const auto rows = rows_of(file);
   ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0]["threads"], 0);
   EXPECT_EQ(rows[1]["threads"], 2);
   for (const auto& row : rows) {
     EXPECT_EQ(row["engine"], "native");
+    EXPECT_EQ(row["dataset"], "mnist");
+    EXPECT_EQ(row["decoding"], "exact");
+    EXPECT_EQ(row["precision"], "bf16");
+    EXPECT_EQ(row["layout"], "nhwc");
+    EXPECT_EQ(row["skipped_images"], 0);
     EXPECT_EQ(row["batch_size"], 3);
     ASSERT_EQ(row["rounds"].size(), 3U);
     auto rounds = row["rounds"].get<std::vector<double>>();

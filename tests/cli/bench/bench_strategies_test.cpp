@@ -10,6 +10,7 @@
 #include <functional>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -139,6 +140,12 @@ TEST_F(StrategySettingsTest, HaveDefaultsOfTheModel) {
   EXPECT_EQ(settings.image_size, 28);
   EXPECT_EQ(settings.ways.size(), 17U);
   EXPECT_EQ(settings.rounds, 5);
+  EXPECT_EQ(settings.cut, "");
+  arguments.model = "resnet18";
+  settings = resolve_strategies(arguments);
+  EXPECT_EQ(settings.work.batch, 32);
+  EXPECT_EQ(settings.image_size, 32);
+  EXPECT_EQ(settings.cut, "balance");
   arguments.model = "resnet50";
   settings = resolve_strategies(arguments);
   EXPECT_EQ(settings.work.batch, 32);
@@ -179,6 +186,23 @@ TEST_F(StrategySettingsTest, HoldWhatTheOptionsSay) {
   EXPECT_EQ(resolve_strategies(arguments).cut, "balance");
 }
 
+TEST_F(StrategySettingsTest, TakeTheEndsOfTheirRanges) {
+  arguments.model = "resnet18";
+  arguments.strategy = "single";
+  for (const auto& [threads, batch, micro_batches, image_size] :
+       {std::tuple(2, 2, 1, 32), std::tuple(1024, 1'000'000, 1000, 1024)}) {
+    arguments.threads = threads;
+    arguments.batch = batch;
+    arguments.micro_batches = micro_batches;
+    arguments.image_size = image_size;
+    const bench::BenchStrategiesSettings settings = resolve_strategies(arguments);
+    EXPECT_EQ(settings.work.threads, threads);
+    EXPECT_EQ(settings.work.batch, batch);
+    EXPECT_EQ(settings.work.micro_batches, micro_batches);
+    EXPECT_EQ(settings.image_size, image_size);
+  }
+}
+
 TEST_F(StrategySettingsTest, LetPipelinesRecompute) {
   arguments.recompute = true;
   const bench::BenchStrategiesSettings settings = resolve_strategies(arguments);
@@ -213,6 +237,17 @@ TEST_F(StrategySettingsTest, NameTheOptionThatIsWrong) {
        "'dpp'"},
       {[](auto& a) { a.only = "single,fast"; },
        "bench step: --only must be one of single, single-half, single-accumulated, dp-gathered, "},
+      {[](auto& a) { a.strategy = "single,dp", a.only = "hybrid"; },
+       "bench step: --only must be one of single, single-half, single-accumulated, dp-gathered, "
+       "dp-on-each, got 'hybrid'"},
+      {[](auto& a) { a.threads = 1026; }, "bench step: --threads must be from 2 to 1024, got 1026"},
+      {[](auto& a) { a.batch = 1; }, "bench step: --batch must be from 2 to "},
+      {[](auto& a) { a.batch = 1'000'002; }, "bench step: --batch must be from 2 to 1000000, got"},
+      {[](auto& a) { a.micro_batches = 1001; }, "--micro-batches must be from 1 to 1000, got 1001"},
+      {[](auto& a) { a.model = "resnet50", a.image_size = 1025; },
+       "bench step: --image-size must be from 32 to 1024, got 1025"},
+      {[](auto& a) { a.model = "resnet50", a.image_size = 31; },
+       "bench step: --image-size must be from 32 to 1024, got 31"},
       {[](auto& a) { a.threads = 3; }, "bench step: --threads must be even"},
       {[](auto& a) { a.threads = 1; }, "bench step: --threads must be from 2 to 1024, got 1"},
       {[](auto& a) { a.batch = 9; }, "bench step: --batch must be even"},

@@ -85,6 +85,65 @@ TEST(TableWays, GivesOneProcessTheThreadsOfAsManyRanks) {
   EXPECT_EQ(dp.devices, 2);
 }
 
+// Every option has a value of its own, so that none can take the place of another.
+TEST(TableWays, HoldWhatTheOptionsSay) {
+  BenchTableArguments arguments = table_of("mnist");
+  arguments.ranks = "2";
+  arguments.strategies = "zero1";
+  arguments.loaders = "native";
+  arguments.batch_per_rank = "5";
+  arguments.epochs = 3;
+  arguments.rounds = 4;
+  arguments.max_steps = 6;
+  arguments.train.threads = 7;
+  arguments.train.precision = "bf16";
+  arguments.train.workers = 8;
+  arguments.train.seed = 9;
+  arguments.format = "csv";
+  arguments.json = "rows.json";
+  const BenchTableSettings settings = resolve_table(arguments, {.processors = 2});
+  EXPECT_EQ(settings.rounds, 4);
+  EXPECT_EQ(settings.format, "csv");
+  EXPECT_EQ(settings.json, "rows.json");
+  EXPECT_TRUE(settings.notes.empty());
+  ASSERT_EQ(settings.ways.size(), 1U);
+  const TrainArguments row = arguments_of(arguments, settings.ways[0]);
+  EXPECT_EQ(row.recipe, "mnist");
+  EXPECT_EQ(row.strategy, "zero1");
+  EXPECT_EQ(row.loader, "native");
+  EXPECT_EQ(row.max_epochs, 3);
+  EXPECT_EQ(row.limits.limit_train_batches, 6);
+  EXPECT_EQ(row.limits.limit_val_batches, 0) << "only training is timed";
+  EXPECT_EQ(row.batch_size, 10) << "of both ranks";
+  EXPECT_EQ(row.threads, 7) << "of each rank";
+  EXPECT_EQ(row.nproc_per_node, 2);
+  EXPECT_EQ(row.precision, "bf16");
+  EXPECT_EQ(row.workers, 8);
+  EXPECT_EQ(row.seed, 9U);
+  EXPECT_FALSE(row.no_fused_kernels);
+  EXPECT_FALSE(row.devices);
+  EXPECT_FALSE(row.stages);
+  arguments.max_steps.reset();
+  EXPECT_FALSE(arguments_of(arguments, settings.ways[0]).limits.limit_train_batches);
+}
+
+TEST(TableWays, TakesTheEndsOfItsRanges) {
+  BenchTableArguments arguments = table_of("mnist");
+  for (const bool largest : {false, true}) {
+    arguments.ranks = largest ? "1024" : "1";
+    arguments.batch_per_rank = largest ? "1000000" : "1";
+    arguments.epochs = largest ? 1'000'000 : 1;
+    arguments.rounds = largest ? 1000 : 1;
+    arguments.max_steps = largest ? 1'000'000'000 : 1;
+    arguments.train.threads = largest ? 4096 : 0;
+    arguments.peer_timeout_seconds = largest ? 1e6 : 1;
+    const BenchTableSettings settings = resolve_table(arguments, {.processors = 3});
+    ASSERT_EQ(settings.ways.size(), 1U);
+    EXPECT_EQ(settings.ways[0].threads_per_rank, largest ? 4096 : 3);
+    EXPECT_EQ(settings.ways[0].global_batch(), largest ? 1'024'000'000 : 1);
+  }
+}
+
 TEST(TableWays, CutsPipelinesIntoAStageForEachRank) {
   BenchTableArguments arguments = table_of("cifar10");
   arguments.ranks = "3,4";
@@ -163,6 +222,28 @@ TEST(TableWays, RefusesWhatItCannotMeasure) {
       {[](auto& to) { to.rounds = 0; }, "bench table: --rounds must be"},
       {[](auto& to) { to.max_steps = 0; }, "bench table: --max-steps must be"},
       {[](auto& to) { to.train.threads = -1; }, "bench table: --threads must be"},
+      {[](auto& to) { to.train.threads = 4097; }, "--threads must be from 0 to 4096, got 4097"},
+      {[](auto& to) { to.ranks = "1025"; }, "--ranks must be from 1 to 1024, got 1025"},
+      {[](auto& to) { to.ranks = "1,"; }, "--ranks: expected whole numbers"},
+      {[](auto& to) { to.ranks = "99999999999999999999"; }, "--ranks: expected whole numbers"},
+      {[](auto& to) { to.batch_per_rank = "0"; }, "--batch-per-rank must be from 1 to 1000000"},
+      {[](auto& to) { to.batch_per_rank = "1000001"; }, "--batch-per-rank must be from 1 to 1000"},
+      {[](auto& to) { to.loaders = "native,native"; },
+       "bench table: --loaders must name each value once, got native twice in 'native,native'"},
+      {[](auto& to) { to.kernels = "libtorch,libtorch"; },
+       "bench table: --kernels must name each value once, got libtorch twice"},
+      {[](auto& to) { to.with_peers = true, to.peer_workers = "1,0,1"; },
+       "bench table: --peer-workers must name each value once, got 1 twice in '1,0,1'"},
+      {[](auto& to) { to.with_peers = true, to.peer_workers = "1025"; },
+       "bench table: --peer-workers must be from 0 to 1024, got 1025"},
+      {[](auto& to) { to.epochs = 1'000'001; }, "--epochs must be from 1 to 1000000, got 1000001"},
+      {[](auto& to) { to.rounds = 1001; }, "--rounds must be from 1 to 1000, got 1001"},
+      {[](auto& to) { to.max_steps = 1'000'000'001; }, "--max-steps must be from 1 to 1000000000"},
+      {[](auto& to) { to.peer_timeout_seconds = 0.5; }, "bench table: --peer-timeout must be from"},
+      {[](auto& to) { to.peer_timeout_seconds = 2e6; }, "bench table: --peer-timeout must be from"},
+      {[](auto& to) { to.train.accelerator = "tpu"; }, "bench table: --accelerator must be one of"},
+      {[](auto& to) { to.json = "/nowhere/at/all.json"; },
+       "bench table: --json: the folder /nowhere/at does not exist"},
       {[](auto& to) { to.strategies = "hybrid", to.ranks = "2"; },
        "there is nothing to measure: no row for hybrid, native, 2 ranks"},
   };

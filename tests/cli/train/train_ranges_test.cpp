@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/train/optimization/schedule.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
@@ -294,6 +295,49 @@ TEST(TrainRanges, RefuseOptionsOfOtherStrategies) {
       EXPECT_EQ(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
                 lockstep::str("train: ", each.option, " belongs to --strategy ", names))
           << strategy;
+    }
+  }
+}
+
+// Each option of a schedule is tried with every schedule.
+TEST(TrainRanges, TakeOptionsOfTheirScheduleOnly) {
+  const char* const one_cycle =
+      "train: --pct-start, --div-factor and --final-div-factor belong to --schedule one-cycle";
+  struct Case {
+    RangeChange change;
+    std::vector<std::string> schedules;
+    const char* refusal;
+  };
+  const Case cases[] = {
+      {[](auto& a) { a.schedule.gamma = 0.5; },
+       {"step", "multi-step", "plateau"},
+       "train: --gamma belongs to --schedule step, multi-step and plateau"},
+      {[](auto& a) { a.schedule.step_epochs = 2; },
+       {"step"},
+       "train: --step-epochs belongs to --schedule step"},
+      {[](auto& a) { a.schedule.milestones = "3"; },
+       {"multi-step"},
+       "train: --milestones belongs to --schedule multi-step"},
+      {[](auto& a) { a.schedule.pct_start = 0.5; }, {"one-cycle"}, one_cycle},
+      {[](auto& a) { a.schedule.div_factor = 5; }, {"one-cycle"}, one_cycle},
+      {[](auto& a) { a.schedule.final_div_factor = 5; }, {"one-cycle"}, one_cycle},
+      {[](auto& a) { a.schedule.cycle_momentum = true; },
+       {"one-cycle"},
+       "train: --cycle-momentum belongs to --schedule one-cycle"},
+      {[](auto& a) { a.schedule.plateau = "loss:3"; },
+       {"plateau"},
+       "train: --plateau belongs to --schedule plateau"},
+      {[](auto& a) { a.schedule.warmup_epochs = 1; }, learning_rate_schedule_names(), ""},
+  };
+  for (const Case& each : cases) {
+    for (const std::string& name : learning_rate_schedule_names()) {
+      TrainArguments arguments = changed_arguments(each.change);
+      arguments.schedule.schedules = {name};
+      if (name == "multi-step") arguments.schedule.milestones = "3";
+      const bool belongs = std::ranges::find(each.schedules, name) != each.schedules.end();
+      EXPECT_EQ(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+                belongs ? "nothing was thrown" : each.refusal)
+          << name;
     }
   }
 }

@@ -145,6 +145,12 @@ TEST(TrainSettings, SayHowLibTorchComputes) {
   EXPECT_EQ(given.trainer.matmul_precision, MatmulPrecision::kHigh);
   EXPECT_TRUE(given.trainer.cudnn_benchmark);
   EXPECT_TRUE(given.trainer.cuda_graph);
+  arguments.limits.on_nan = "warn";
+  arguments.nproc_per_node = 2;
+  for (const char* backend : {"auto", "nccl"}) {
+    arguments.backend = backend;
+    EXPECT_TRUE(resolve(arguments).trainer.cuda_graph) << backend;
+  }
 }
 
 TEST(TrainSettings, RefuseComputingThatCannotBe) {
@@ -174,6 +180,16 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
       {[](auto& a) { a.cuda_graph = a.limits.detect_anomaly = true; },
        "train: --cuda-graph and --detect-anomaly exclude each other: a replayed backward pass does "
        "not check values for NaN; remove one of them"},
+      {[](auto& a) { a.cuda_graph = true, a.strategy = "zero1", a.nproc_per_node = 2; },
+       "train: --cuda-graph belongs to --strategy single and ddp, got zero1"},
+      {[](auto& a) { a.cuda_graph = true, a.strategy = "pipeline"; },
+       "train: --cuda-graph belongs to --strategy single and ddp, got pipeline"},
+      {[](auto& a) { a.cuda_graph = true, a.strategy = "hybrid", a.nproc_per_node = 4; },
+       "train: --cuda-graph belongs to --strategy single and ddp, got hybrid"},
+      {[](auto& a) { a.cuda_graph = true, a.nproc_per_node = 2, a.backend = "shm"; },
+       "train: --cuda-graph needs --backend nccl, which a graph can replay, got shm"},
+      {[](auto& a) { a.cuda_graph = true, a.limits.on_nan = "stop"; },
+       "train: --cuda-graph and --on-nan stop exclude each other"},
       {[](auto& a) { a.cuda_graph = true, a.limits.on_nan = "skip"; },
        "train: --cuda-graph and --on-nan skip exclude each other: a replayed step updates the "
        "weights before the host knows its loss; choose one"},

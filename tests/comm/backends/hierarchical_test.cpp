@@ -149,7 +149,9 @@ TEST_P(Hierarchical, NamesTheSenderByItsRankInTheWholeGroup) {
     }
     for (const auto& work : sends) work->wait();
     for (std::size_t i = 0; i < peers.size(); ++i) {
+      while (!receives[i]->is_completed()) std::this_thread::yield();
       receives[i]->wait();
+      EXPECT_EQ(receives[i]->error(), nullptr);
       EXPECT_EQ(receives[i]->source_rank(), peers[i]) << "on rank " << caller.rank;
       testing_support::expect_equal(received[i], torch::full({3}, peers[i]), "a message");
     }

@@ -153,6 +153,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{1, 5, detail::DataType::kFloat32}, Case{2, 0, detail::DataType::kFloat32},
         Case{2, 1, detail::DataType::kFloat32}, Case{2, 17, detail::DataType::kFloat64},
+        // The most that travels beside its counter, the most that is small, and one more of each.
+        Case{2, Arrival::kInlineBytes, detail::DataType::kUInt8},
+        Case{2, Arrival::kInlineBytes + 1, detail::DataType::kUInt8},
+        Case{3, Arrival::kInlineBytes / 4, detail::DataType::kFloat32},
+        Case{3, Arrival::kInlineBytes / 4 + 1, detail::DataType::kFloat32},
+        Case{3, 512, detail::DataType::kUInt8}, Case{3, 513, detail::DataType::kUInt8},
         Case{2, 1023, detail::DataType::kFloat32}, Case{2, 1024, detail::DataType::kFloat32},
         Case{2, kMany, detail::DataType::kFloat32}, Case{2, 3000, detail::DataType::kFloat16},
         Case{2, 3001, detail::DataType::kBFloat16}, Case{2, 9999, detail::DataType::kBool},

@@ -144,6 +144,118 @@ TEST(ProgressTiming, APauseIsNotLongerThanAMemberAllows) {
   EXPECT_LT(Clock::now() - start, kTimeout);
 }
 
+// Another group's operation, which sees the words on which a thread is about to sleep.
+struct WordCounter final : comm::Progressing {
+  bool advance() noexcept override { return false; }
+  void awaited_words(std::vector<comm::AwaitedWord>& words) override {
+    most = std::max(most, words.size());
+    if (++sleeps == 20) end();
+  }
+  std::chrono::nanoseconds longest_sleep() override { return std::chrono::microseconds(100); }
+  std::size_t most = 0;
+  int sleeps = 0;
+  std::function<void()> end;
+};
+
+// A word of an earlier sleep that has changed since would end each later sleep at once.
+TEST(ShmEngine, SleepsOnlyOnTheWordsThatItAwaitsNow) {
+  Group group(2);
+  const auto progress = std::make_shared<comm::Progress>();
+  const auto counter = std::make_shared<WordCounter>();
+  const auto engine = group.engine(0, progress);
+  const auto peer = group.engine(1);
+  progress->add(counter);
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    counter->sleeps = 0;
+    counter->end = [&] { post_barrier(*peer, number); };
+    engine->wait(post_barrier(*engine, number), kTimeout);
+    EXPECT_GE(counter->sleeps, 20);
+    EXPECT_EQ(counter->most, 1U) << "the word of the peer that has not arrived";
+  }
+}
+
+// The sum of a few numbers takes a path of its own if the peers have arrived. One rank takes it;
+// the others take the usual path, which must give the same bits.
+TEST(ShmEngine, SumsAFewNumbersAsItSumsMany) {
+  constexpr std::size_t kMost = Arrival::kInlineBytes / sizeof(float);
+  for (const std::size_t size : {1U, 2U, 3U, 5U}) {
+    Group group(static_cast<int>(size), {.slot_bytes = 4096, .small_bytes = 512});
+    group.options.patience.spin = std::chrono::microseconds(1);
+    std::vector<std::shared_ptr<Engine>> engines;
+    for (std::size_t r = 0; r < size; ++r) engines.push_back(group.engine(static_cast<int>(r)));
+    std::uint64_t number = 0;
+    for (std::uint32_t round = 0; round < kRing;
+         ++round) {  // each place of the ring, several times
+      for (const std::size_t count :
+           {std::size_t{1}, std::size_t{2}, kMost - 1, kMost, kMost + 1}) {
+        const std::size_t runner = number % size;
+        std::vector<std::vector<float>> data(size, std::vector<float>(count));
+        std::vector<double> wanted(count);
+        for (std::size_t r = 0; r < size; ++r) {
+          for (std::size_t i = 0; i < count; ++i) {
+            data[r][i] = 0.1F * static_cast<float>((r + 1) * (i + 1) + number);
+            wanted[i] += static_cast<double>(data[r][i]);
+          }
+        }
+        std::vector<Engine::Ticket> tickets(size);
+        for (std::size_t r = 0; r < size; ++r) {
+          if (r == runner) continue;
+          tickets[r] = post_all_reduce(*engines[r], bytes_of(data[r].data()), count,
+                                       detail::DataType::kFloat32, number);
+        }
+        int meanwhile = 0;
+        std::byte* const own = bytes_of(data[runner].data());
+        engines[runner]->run(
+            {.kind = CallKind::kAllReduce, .type = detail::DataType::kFloat32, .count = count},
+            number, own, own, kTimeout, [&] { ++meanwhile; });
+        EXPECT_EQ(meanwhile, 1);
+        for (std::size_t r = 0; r < size; ++r) {
+          if (r != runner) engines[r]->wait(tickets[r], kTimeout);
+          ASSERT_EQ(data[r], data[0]) << count << " of " << size << " ranks, run by " << runner;
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+          ASSERT_NEAR(data[0][i], wanted[i], 1e-6 * wanted[i]) << i << " of " << count;
+        }
+        ++number;
+      }
+    }
+  }
+}
+
+TEST(ShmEngine, NamesBothSidesOfADisagreementAboutAFewNumbers) {
+  std::vector<float> four(4), five(5);
+  Group group(2);
+  group.options.patience.spin = std::chrono::microseconds(1);
+  const auto engine = group.engine(0), peer = group.engine(1);
+  const auto ticket =
+      post_all_reduce(*peer, bytes_of(five.data()), five.size(), detail::DataType::kFloat32);
+  EXPECT_THAT(testing_support::message_of<CommError>([&] {
+                engine->run({.kind = CallKind::kAllReduce,
+                             .type = detail::DataType::kFloat32,
+                             .count = four.size()},
+                            0, bytes_of(four.data()), bytes_of(four.data()), kTimeout, [] {});
+              }),
+              HasSubstr("the ranks call different operations: rank 0 called all_reduce[float32, 4] "
+                        "as number 0, rank 1 called all_reduce[float32, 5] as number 0"));
+  EXPECT_THAT(testing_support::message_of<CommError>([&] { peer->wait(ticket, kTimeout); }),
+              HasSubstr("the ranks call different operations: "));
+}
+
+TEST(ShmEngine, TimesOutInASumOfAFewNumbers) {
+  std::vector<float> four(4);
+  Group group(2);
+  group.options.patience.spin = std::chrono::microseconds(1);
+  const auto engine = group.engine(0), absent = group.engine(1);
+  EXPECT_THAT(testing_support::message_of<TimeoutError>([&] {
+                engine->run({.kind = CallKind::kAllReduce,
+                             .type = detail::DataType::kFloat32,
+                             .count = four.size()},
+                            0, bytes_of(four.data()), bytes_of(four.data()),
+                            std::chrono::milliseconds(20), [] {});
+              }),
+              HasSubstr("all_reduce[float32, 4]"));
+}
+
 TEST(ShmEngine, NamesBothSidesOfADisagreement) {
   Group group(2);
   const auto errors = run_threads(2, [&](int rank) {

@@ -137,6 +137,28 @@ TEST_F(WorkOfAGroup, EndsWithTheErrorOfAWrongCall) {
   EXPECT_NE(work->error(), nullptr);
   EXPECT_TRUE(work->is_completed());
   EXPECT_FALSE(has_dump()) << "the group is still usable";
+  const auto failure = log_->failed(new_call(*log_), std::make_exception_ptr(CommError("later")));
+  EXPECT_EQ(message_of<CommError>([&] { std::rethrow_exception(failure); }),
+            "later" + place_of_dump())
+      << "the first failure of the group";
+}
+
+TEST_F(WorkOfAGroup, NumbersCollectivesAndMessagesApart) {
+  Collective call;
+  std::uint64_t collectives = 0;
+  std::uint64_t messages = 0;
+  for (int round = 0; round < 2; ++round) {
+    for (int kind = 0; kind <= static_cast<int>(CallKind::kRecv); ++kind) {
+      call.description.kind = static_cast<CallKind>(kind);
+      const bool is_message =
+          call.description.kind == CallKind::kSend || call.description.kind == CallKind::kRecv;
+      log_->number(call);
+      EXPECT_EQ(call.number, is_message ? messages++ : collectives++)
+          << call_name(call.description.kind);
+    }
+  }
+  new_log()->number(call);
+  EXPECT_EQ(call.number, 0U) << "each group counts for itself";
 }
 
 // The first failure of a group names the dump of its flight recorder, in every wait.

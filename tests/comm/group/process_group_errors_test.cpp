@@ -446,6 +446,25 @@ TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {
   EXPECT_THAT(errors[0], ::testing::StartsWith("rank 1 ended the group: the loss is infinite"));
 }
 
+// The text of an exception may be empty, or longer than a backend keeps.
+TEST_P(Failures, HaveAReasonOfAnyLength) {
+  for (const std::string& reason : {std::string(), std::string(5000, 'x')}) {
+    std::latch seen(2);
+    const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
+      try {
+        group.barrier();
+        if (group.rank() == 1) group.abort(reason);
+        group.barrier();
+      } catch (...) {
+        seen.arrive_and_wait();
+        throw;
+      }
+    });
+    EXPECT_THAT(errors, Each(HasSubstr(reason.empty() ? "aborted, and no reason was given"
+                                                      : reason.substr(0, 900))));
+  }
+}
+
 TEST_P(Failures, LeaveTheFlightRecorder) {
   const testing_support::TemporaryDirectory directory;
   std::latch seen(2);

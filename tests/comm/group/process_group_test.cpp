@@ -20,6 +20,7 @@
 #include <tests/support/ranks.h>
 #include <tests/support/scoped_environment.h>
 #include <tests/support/tcp_store.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::comm {
 namespace {
@@ -49,6 +50,22 @@ TEST(InitProcessGroup, AloneIsAGroupOfOne) {
   group.barrier();
   EXPECT_TRUE(torch::equal(tensor, torch::ones({3})));
   EXPECT_EQ(group.all_gather_object("a"), std::vector<std::string>{"a"});
+}
+
+TEST(InitProcessGroup, AGroupOfOneEndsWithTheFirstReason) {
+  const testing_support::TemporaryDirectory directory;
+  const std::pair<const char*, const char*> reasons[] = {
+      {"enough", "enough"}, {"", "the group was aborted, and no reason was given"}};
+  for (const auto& [given, expected] : reasons) {
+    auto group = init_process_group({.flight_recorder_directory = directory.path() / "flight",
+                                     .environment = WorkerEnvironment{}});
+    group.barrier();
+    group.abort(given);
+    group.abort("a later reason");
+    for (int turn = 0; turn < 2; ++turn) {
+      EXPECT_THAT(message_of<CommError>([&] { group.barrier(); }), ::testing::StartsWith(expected));
+    }
+  }
 }
 
 TEST(ProcessGroup, KnowsWhatItsBackendCanDo) {

@@ -310,8 +310,11 @@ TEST(AugmentationPlan, ReachesToTheEndsOfItsRanges) {
   const std::pair<Operator, Operator> cases[] = {
       {Pad{32'752}, Pad{32'753}},  // makes 65,536 pixels of 32
       {Pad{1, 255}, Pad{1, -1}},
+      {Pad{0}, Pad{-1}},
       {RandomCrop{32}, RandomCrop{{32, 33}}},
+      {RandomCrop{32}, RandomCrop{{33, 32}}},
       {CenterCrop{65'536}, CenterCrop{65'537}},
+      {CenterCrop{1}, CenterCrop{{0, 1}}},
       {Resize{65'536}, Resize{{1, 65'537}}},
       {RandomResizedCrop{8, {0.5, 1}}, RandomResizedCrop{8, {0.5, 1.01}}},
       {RandomResizedCrop{8, {0.5, 0.5}}, RandomResizedCrop{8, {0, 0.5}}},
@@ -320,16 +323,26 @@ TEST(AugmentationPlan, ReachesToTheEndsOfItsRanges) {
       {RandomVerticalFlip{1}, RandomVerticalFlip{1.01}},
       {RandomGrayscale{1}, RandomGrayscale{-0.01}},
       {RandomRotation{36'000}, RandomRotation{36'000.5}},
+      {RandomRotation{{-36'000, 0}}, RandomRotation{{-36'000.5, 0}}},
       {rotation(255), rotation(256)},
+      {rotation(0), rotation(-1)},
       {ColorJitter{.brightness = {0, 1000}}, ColorJitter{.brightness = {0, 1000.5}}},
       {ColorJitter{.contrast = {0, 1000}}, ColorJitter{.contrast = {0, 1000.5}}},
       {ColorJitter{.saturation = {0, 1000}}, ColorJitter{.saturation = {0, 1000.5}}},
+      {ColorJitter{.brightness = {1, 1}}, ColorJitter{.brightness = {-0.01, 1}}},
+      {ColorJitter{.contrast = {1, 1}}, ColorJitter{.contrast = {-0.01, 1}}},
+      {ColorJitter{.saturation = {1, 1}}, ColorJitter{.saturation = {-0.01, 1}}},
       {ColorJitter{.hue = 0.5}, ColorJitter{.hue = {-0.51, 0}}},
+      {ColorJitter{.hue = {0.5, 0.5}}, ColorJitter{.hue = {0, 0.51}}},
       {Cutout{65'536}, Cutout{65'537}},
       {RandomErasing{1}, RandomErasing{-0.01}},
+      {RandomErasing{0}, RandomErasing{1.01}},
       {RandomErasing{1, {0.5, 1}}, RandomErasing{1, {0.5, 1.01}}},
+      {RandomErasing{1, {0.5, 0.5}}, RandomErasing{1, {0, 0.5}}},
+      {RandomErasing{1, {0.1, 0.2}, {1, 1}}, RandomErasing{1, {0.1, 0.2}, {0, 1}}},
       {RandomErasing{1, {0.1, 0.2}, {1, 1000}}, RandomErasing{1, {0.1, 0.2}, {1, 1000.5}}},
       {RandomErasing{1, {0.1, 0.2}, {1, 1}, 1}, RandomErasing{1, {0.1, 0.2}, {1, 1}, -0.01}},
+      {RandomErasing{1, {0.1, 0.2}, {1, 1}, 0}, RandomErasing{1, {0.1, 0.2}, {1, 1}, 1.01}},
   };
   const Normalize normalize = normalize_for(3);
   for (const auto& [last, beyond] : cases) {

@@ -68,6 +68,29 @@ TEST(MixImages, CutMixTakesBytesToo) {
   EXPECT_TRUE(torch::equal(images, expected));
 }
 
+// The whole image and its last row and column, where it is higher than wide.
+TEST(MixImages, ABoxMayReachTheEdges) {
+  const torch::Tensor images = torch::arange(2 * 3 * 9 * 4).reshape({2, 3, 9, 4});
+  const ImageRegion boxes[] = {{0, 0, 9, 4}, {8, 0, 1, 4}, {0, 3, 9, 1}};
+  for (const ImageRegion& box : boxes) {
+    torch::Tensor mixed = images.clone();
+    data::mix_images(mixed, {0.5, box});
+    EXPECT_TRUE(torch::equal(mixed, torchvision_mix(images, {0.5, box}))) << mixed;
+  }
+}
+
+TEST(MixImages, LeavesEmptyBatchesAsTheyAre) {
+  const std::vector<std::int64_t> shapes[] = {
+      {0, 3, 4, 4}, {2, 0, 4, 4}, {2, 3, 0, 4}, {2, 3, 4, 0}};
+  for (const auto& shape : shapes) {
+    for (const MixChoice& choice : {MixChoice{0.3, {}}, MixChoice{0.3, ImageRegion{0, 0, 0, 0}}}) {
+      torch::Tensor images = torch::zeros(shape);
+      data::mix_images(images, choice);
+      EXPECT_EQ(images.sizes(), shape);
+    }
+  }
+}
+
 TEST(MixImages, RefusesWhatItCannotMix) {
   const struct {
     torch::Tensor images;
@@ -84,6 +107,12 @@ TEST(MixImages, RefusesWhatItCannotMix) {
        {0.5, ImageRegion{1, 3, 2, 4}},
        "rows 1 to 3 and columns 3 to 7 are not inside of images of 8x6"},
       {torch::zeros({2, 3, 8, 6}), {0.5, ImageRegion{-1, 0, 2, 4}}, "rows -1 to 1"},
+      {torch::zeros({2, 3, 8, 6}), {0.5, ImageRegion{0, -1, 2, 4}}, "columns -1 to 3 are not"},
+      {torch::zeros({2, 3, 8, 6}), {0.5, ImageRegion{1, 0, -1, 4}}, "rows 1 to 0 and"},
+      {torch::zeros({2, 3, 8, 6}), {0.5, ImageRegion{0, 1, 2, -1}}, "columns 1 to 0 are not"},
+      {torch::zeros({2, 3, 6, 8}),
+       {0.5, ImageRegion{5, 0, 2, 4}},
+       "rows 5 to 7 and columns 0 to 4 are not inside of images of 6x8"},
   };
   for (const auto& bad : cases) {
     torch::Tensor images = bad.images;
@@ -103,6 +132,11 @@ TEST(MixLabels, AreTheSharesOfAnImageAndItsPartner) {
   EXPECT_TRUE(torch::equal(data::mix_labels(labels, 4, {}), one_hot));
   EXPECT_EQ(data::mix_labels(torch::zeros({0}, torch::kInt64), 4, choice).sizes(),
             (std::vector<std::int64_t>{0, 4}));
+  // A single image is its own partner, and labels may be every second number of others.
+  EXPECT_TRUE(torch::allclose(data::mix_labels(labels.narrow(0, 3, 1), 4, choice),
+                              torch::tensor({{0.F, 0.F, 0.F, 1.F}})));
+  const torch::Tensor strided = torch::stack({labels, labels + 9}, 1).select(1, 0);
+  EXPECT_TRUE(torch::equal(data::mix_labels(strided, 4, choice), expected));
 }
 
 TEST(MixLabels, RefusesWhatIsNoClass) {

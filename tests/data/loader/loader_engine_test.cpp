@@ -416,6 +416,29 @@ TEST_P(DeviceCopy, PassesErrorsOn) {
   EXPECT_FALSE(copies->next(loaded));
 }
 
+// Slots are reused: what one batch has left out must not be said of a later one.
+TEST_P(DeviceCopy, SaysOfEachBatchWhatWasLeftOut) {
+  const auto copies = data::copy_to_device(
+      detail::make_native_engine(
+          pixels(20, {1, 9}), kPlain,
+          {.batch_size = 2, .threads = GetParam(), .on_corrupt_image = OnCorruptImage::kSkip}),
+      {});
+  std::vector<std::int64_t> all(20);
+  std::iota(all.begin(), all.end(), 0);
+  for (int round = 0; round < 2; ++round) {
+    copies->start({.indices = all, .batches = 10});
+    for (std::int64_t batch = 0; batch < 10; ++batch) {
+      LoadedBatch loaded;
+      ASSERT_TRUE(copies->next(loaded));
+      const bool is_damaged = batch == 0 || batch == 4;
+      ASSERT_EQ(loaded.skipped.size(), is_damaged ? 1U : 0U) << "batch " << batch;
+      EXPECT_EQ(loaded.batch<Batch>().size, is_damaged ? 1 : 2);
+      if (!is_damaged) continue;
+      EXPECT_EQ(loaded.skipped[0].index, 2 * batch + 1);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, DeviceCopy, ::testing::Values(0, 2));
 
 TEST(LoaderEngines, HaveNames) {

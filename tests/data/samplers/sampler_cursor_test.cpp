@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -262,12 +263,12 @@ TEST(SamplerCursor, RefusesAShareThatCannotBe) {
 }
 
 TEST(SamplerPosition, TravelsAsText) {
-  const SamplerPosition position = {"Kind(seed=1)", 3, 1 << 20};
+  const SamplerPosition position = {"Kind(seed=1)", std::int64_t{1} << 33, std::int64_t{1} << 40};
   auto settings = to_settings(position);
   EXPECT_EQ(settings, (std::map<std::string, std::string>{
                           {"sampler", "Kind(seed=1)"},
-                          {"sampler_epoch", "3"},
-                          {"sampler_taken", "1048576"},
+                          {"sampler_epoch", "8589934592"},
+                          {"sampler_taken", "1099511627776"},
                       }));
   settings["lr"] = "0.1";  // other settings may be stored with it
   EXPECT_EQ(sampler_position(settings), position);

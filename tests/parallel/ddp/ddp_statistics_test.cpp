@@ -235,6 +235,86 @@ TEST(StepRecorder, KeepsTheLastSteps) {
   EXPECT_EQ(recorder.steps(), 300);
 }
 
+// The total of all steps, also of those that were forgotten.
+TEST(StepRecorder, AddsUpTheExposedTimeOfAllSteps) {
+  detail::StepRecorder recorder;
+  EXPECT_EQ(recorder.exposed_seconds(), 0);
+  double expected = 0;
+  for (std::size_t step = 0; step < 2 * detail::StepRecorder::kSteps; ++step) {
+    recorder.begin(1);
+    recorder.computed();
+    recorder.reduced();
+    const detail::StepTimes last = recorder.last().back();
+    expected += std::chrono::duration<double>(last.reduced - last.computed).count();
+    if (step % 100 == 50) recorder.clear();
+  }
+  EXPECT_GT(expected, 0);
+  EXPECT_NEAR(recorder.exposed_seconds(), expected, 1e-12);
+}
+
+// All times of a bucket count from the first gradient of the backward. Of three steps, the median
+// is the second smallest.
+TEST(DdpStatistics, DescribeEachBucketByItsMedians) {
+  detail::StepRecorder recorder;
+  for (int step = 0; step < 3; ++step) {
+    recorder.begin(2);
+    recorder.ready(1);
+    recorder.ready(0);
+    for (const std::size_t bucket : {0U, 1U}) recorder.start(bucket);
+    recorder.end(0);
+    recorder.computed();
+    recorder.end(1);
+    recorder.reduced();
+  }
+  const std::vector<detail::StepTimes> steps = recorder.last();
+  ASSERT_EQ(steps.size(), 3U);
+  const auto median_ms = [&](const auto& time_of) {
+    std::vector<double> values;
+    for (const detail::StepTimes& step : steps) {
+      values.push_back(std::chrono::duration<double, std::milli>(time_of(step)).count());
+    }
+    std::sort(values.begin(), values.end());
+    return values[1];
+  };
+  const torch::Tensor matrix = torch::zeros({3, 2}), vector = torch::zeros({5});
+  const std::vector<GradBucket> buckets = {
+      {.index = 0, .layout = 1, .gradients = {matrix, vector}, .parameters = {matrix, vector}},
+      {.index = 1, .layout = 1, .parameters = {torch::zeros({4}, torch::kFloat64)}}};
+  const auto errors = run_group(1, "shm", [&](ProcessGroup group) {
+    const DdpStatistics s = detail::summarize(buckets, recorder, group);
+    EXPECT_EQ(s.steps, 3);
+    EXPECT_EQ(s.measured, 3);
+    EXPECT_TRUE(s.rebuilt);
+    EXPECT_DOUBLE_EQ(s.backward_ms,
+                     median_ms([](const auto& step) { return step.computed - step.backward; }));
+    EXPECT_DOUBLE_EQ(s.exposed_ms,
+                     median_ms([](const auto& step) { return step.reduced - step.computed; }));
+    ASSERT_EQ(s.buckets.size(), 2U);
+    for (std::size_t b = 0; b < s.buckets.size(); ++b) {
+      const BucketStatistics& bucket = s.buckets[b];
+      EXPECT_EQ(bucket.index, b);
+      EXPECT_EQ(bucket.parameters, b == 0 ? 2U : 1U);
+      EXPECT_EQ(bucket.bytes, b == 0 ? (6 + 5) * 4 : 0);
+      EXPECT_EQ(bucket.dtype, b == 0 ? "Float" : "Double");
+      EXPECT_DOUBLE_EQ(bucket.ready_ms, median_ms([b](const auto& step) {
+                         return step.buckets[b].ready - step.backward;
+                       }));
+      EXPECT_DOUBLE_EQ(bucket.start_ms, median_ms([b](const auto& step) {
+                         return step.buckets[b].start - step.backward;
+                       }));
+      EXPECT_DOUBLE_EQ(bucket.end_ms, median_ms([b](const auto& step) {
+                         return step.buckets[b].end - step.backward;
+                       }));
+    }
+    ASSERT_EQ(s.ranks.size(), 1U);
+    EXPECT_DOUBLE_EQ(s.ranks[0].compute_ms,
+                     median_ms([](const auto& step) { return step.computed - step.begin; }));
+    EXPECT_EQ(s.ranks[0].wait_ms, 0);
+    EXPECT_EQ(s.skew_ms, 0);
+  });
+  EXPECT_EQ(errors, no_errors(1));
+}
+
 // A table with one space in place of several.
 std::string squeezed_table(const DdpStatistics& statistics) {
   std::string table = to_table(statistics);

@@ -215,6 +215,27 @@ TEST(JoinErrors, SaysWhatCannotBe) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+TEST(Join, HasNothingToReportBeforeAndAfterEqualPasses) {
+  for (const JoinMode mode : {JoinMode::kShortest, JoinMode::kWeighted}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      JoinNet net;
+      DistributedDataParallel ddp(net, group);
+      Join join(ddp.core(), mode);
+      EXPECT_EQ(join.report(), "") << "before the first step";
+      EXPECT_EQ(join.weight(), 1);
+      EXPECT_EQ(join.batches(), (std::vector<std::int64_t>{0, 0}));
+      for (int step = 0; join.next(step < 2 ? 4 : 0); ++step) {
+        EXPECT_EQ(join.report(), "") << "in step " << step;
+        join.backward([&] { return ddp.forward(torch::randn({4, 3})).sum(); });
+      }
+      EXPECT_EQ(join.report(), "");
+      EXPECT_EQ(join.batches(), (std::vector<std::int64_t>{2, 2}));
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(2));
+  }
+}
+
 TEST(JoinErrors, TheShortRankIsLogged) {
   const testing_support::CapturedLog log;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {

@@ -133,6 +133,16 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
     EXPECT_THAT(errors[0],
                 AllOf(HasSubstr("rank 1 ended the group"), HasSubstr("change the module first")));
   }
+  const auto larger = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    ddp.forward(torch::ones({3, 2})).sum().backward();
+    if (group.rank() == 1) net->weight.set_data(torch::ones({5, 2}));
+    ddp.forward(torch::ones({3, 2})).sum().backward();
+  });
+  EXPECT_THAT(larger[1], AllOf(HasSubstr("rank 1: parameter 'weight' was Float [2, 2]"),
+                               HasSubstr("the parameter is Float [5, 2]")));
+  EXPECT_THAT(larger[0], HasSubstr("rank 1 ended the group"));
   const std::pair<torch::Tensor, const char*> changes[] = {
       {torch::ones({3}), "is Float [3]"}, {torch::ones({2}, torch::kFloat64), "is Double [2]"}};
   for (const auto& [changed, expected] : changes) {

@@ -409,6 +409,31 @@ TEST(PowerSgd, TakesParametersWithoutDimensionsAndEmptyOnes) {
   EXPECT_EQ(run_group(2, "shm", body), no_errors(2));
 }
 
+TEST(PowerSgd, RefusesAStateThatIsUndefinedOrOfSeveralNumbers) {
+  const auto body = [](ProcessGroup group) {
+    PowerSgd power_sgd(group);
+    const Model model(Shapes{{2, 3}});
+    const PowerSgd::NamedTensors good = {{"iteration", torch::tensor(std::int64_t{5})},
+                                         {"seeds_drawn", torch::tensor(std::int64_t{1})},
+                                         {"q.p0", torch::ones({3, 1})},
+                                         {"error.p0", torch::ones({2, 3})}};
+    for (std::size_t i = 0; i < good.size(); ++i) {
+      PowerSgd::NamedTensors state = good;
+      state[i].second = Tensor();
+      expect_error<CheckpointError>([&] { power_sgd.load_state_dict(model, state); },
+                                    "'" + good[i].first + "' is undefined");
+      state[i].second = torch::ones({2}, torch::kInt64);
+      expect_error<CheckpointError>([&] { power_sgd.load_state_dict(model, state); },
+                                    "'" + good[i].first + "' has shape [2], expected ");
+      EXPECT_EQ(power_sgd.statistics().iterations, 0) << "nothing was changed";
+    }
+    power_sgd.load_state_dict(model, good);
+    EXPECT_EQ(power_sgd.statistics().iterations, 5);
+    EXPECT_EQ(power_sgd.statistics().compression_rate(), 0) << "nothing was compressed yet";
+  };
+  EXPECT_EQ(run_group(1, "auto", body), no_errors(1));
+}
+
 // Q has no more columns than the matrix has rows or columns, whatever rank is asked for.
 TEST(PowerSgd, LoadsAQOfASmallMatrix) {
   const auto body = [](ProcessGroup group) {

@@ -237,6 +237,63 @@ TEST(ActivationMemory, PassesToTheNextStageWhenABackwardEnds) {
   EXPECT_THAT(memory.peaks().workers, ElementsAre(0, 0));
 }
 
+TEST(ActivationMemory, EndsOnlyTheMicroBatchWhoseBackwardEnded) {
+  pipeline::ActivationMemory memory({0, 1});
+  const Tensors third{torch::zeros({10})}, second{torch::zeros({20})};
+  memory.adopt({0, 3}, third);
+  memory.adopt({0, 2}, second);
+  memory.end({1, 2});
+  memory.end({0, 3});  // stage 1 has not ended this one
+  memory.note(0);
+  memory.note(1);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(80, 40));
+  memory.end({0, 2});  // stage 1 has ended this one already
+  memory.note(1);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(80, 40));
+
+  // A new step does not know which backwards the last one ended.
+  memory.begin();
+  memory.adopt({0, 2}, second);
+  memory.end({0, 2});
+  memory.note(1);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(0, 80));
+}
+
+// The peak of a worker is that of the sum over its stages, not the sum of their peaks.
+TEST(ActivationMemory, OfAWorkerIsWhatItsStagesHoldAtOnce) {
+  pipeline::ActivationMemory memory({0, 1, 0});
+  const Tensors passed{torch::zeros({10})}, kept{torch::zeros({5})};
+  memory.adopt({1, 0}, passed);
+  memory.adopt({0, 0}, kept);
+  memory.note(0);
+  memory.note(1);
+  memory.end({1, 0});  // the next stage is on worker 0
+  memory.note(2);
+  memory.note(1);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(20, 40, 40));
+  EXPECT_THAT(memory.peaks().workers, ElementsAre(20 + 40, 40));
+
+  memory.begin();
+  memory.adopt({0, 0}, passed);
+  memory.note(0);
+  memory.end({0, 0});
+  memory.end({1, 0});
+  memory.note(2);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(40, 0, 40));
+  EXPECT_THAT(memory.peaks().workers, ElementsAre(40, 0)) << "the same memory, one after the other";
+}
+
+TEST(ActivationMemory, GivesAwayOnlyWhatNothingElseHolds) {
+  pipeline::ActivationMemory memory({0});
+  const Tensors alone{torch::zeros({10})}, viewed{torch::zeros({20})};
+  const torch::Tensor view = viewed[0].narrow(0, 3, 2);
+  for (const Tensors* each : {&alone, &viewed}) memory.adopt({0, 0}, *each);
+  for (const Tensors* each : {&alone, &viewed}) memory.give_away(*each);
+  memory.give_away({torch::Tensor(), torch::empty({0})});
+  memory.note(0);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(80));
+}
+
 TEST(ActivationMemory, MustBeAskedFor) {
   Pipeline pipe({gelu_or_relu_stage(1, Behind::kRelu)}, {torch::kCPU}, {.micro_batches = 1});
   EXPECT_THAT(message_of<ConfigError>([&] { pipe.peak_activation_bytes(); }),

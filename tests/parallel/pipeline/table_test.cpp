@@ -120,5 +120,33 @@ TEST(PipelineTable, ABackwardThatCannotBeSplitStandsWhereItsInputsStood) {
   EXPECT_NO_THROW(check(whole));
 }
 
+TEST(PipelineTable, AWholeBackwardIsThatOfOneStageOfAWorker) {
+  const Table table = table_of("0F0,1F0,1I0,0I0,1W0,0W0\n", "mine");
+  EXPECT_EQ(csv(with_whole_backward(table, 1)), "0F0,1F0,1B0,0I0,0W0\n");
+  EXPECT_EQ(csv(with_whole_backward(table, 0)), "0F0,1F0,1I0,0B0,1W0\n");
+  EXPECT_EQ(csv(with_whole_backward(with_whole_backward(table, 0), 1)), "0F0,1F0,1B0,0B0\n");
+}
+
+// What a table has may be the last action of any worker.
+TEST(PipelineTable, KnowsItsReductionsAndMessagesOnEveryWorker) {
+  const Table plain = table_of("0F0,0B0\n1F0,1B0\n2F0,2B0\n", "mine");
+  EXPECT_FALSE(has_reductions(plain));
+  EXPECT_FALSE(has_messages(plain));
+  EXPECT_FALSE(has_reductions(with_messages(plain)));
+  for (std::size_t worker = 0; worker < plain.workers.size(); ++worker) {
+    Table table = plain;
+    table.workers[worker].push_back(with_reductions(plain).workers[worker].back());
+    EXPECT_TRUE(has_reductions(table)) << worker;
+    EXPECT_FALSE(has_messages(table)) << worker;
+    for (const Kind kind :
+         {Kind::kSendForward, Kind::kReceiveForward, Kind::kSendBackward, Kind::kReceiveBackward}) {
+      table = plain;
+      table.workers[worker].push_back({kind, static_cast<int>(worker), 0});
+      EXPECT_TRUE(has_messages(table)) << worker;
+      EXPECT_FALSE(has_reductions(table)) << worker;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::pipeline

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include <torch/types.h>
+
+#include <lockstep/train/checkpoints/tensor_types.h>
 
 namespace lockstep::train {
 namespace {
@@ -90,6 +94,45 @@ TEST(AllFinite, KnowsEveryType) {
   EXPECT_TRUE(all_finite({{"a", torch::view_as_complex(parts)}}));
   parts[1][1] = kNotANumber;
   EXPECT_FALSE(all_finite({{"a", torch::view_as_complex(parts)}}));
+}
+
+// The names of the format's description, https://huggingface.co/docs/safetensors.
+TEST(FileTensors, HaveTheTypesOfTheFormat) {
+  const std::map<torch::ScalarType, std::string> names = {{torch::kFloat32, "F32"},
+                                                          {torch::kFloat64, "F64"},
+                                                          {torch::kFloat16, "F16"},
+                                                          {torch::kBFloat16, "BF16"},
+                                                          {torch::kComplexFloat, "C64"},
+                                                          {torch::kFloat8_e5m2, "F8_E5M2"},
+                                                          {torch::kFloat8_e4m3fn, "F8_E4M3"},
+                                                          {torch::kInt64, "I64"},
+                                                          {torch::kInt32, "I32"},
+                                                          {torch::kInt16, "I16"},
+                                                          {torch::kInt8, "I8"},
+                                                          {torch::kUInt64, "U64"},
+                                                          {torch::kUInt32, "U32"},
+                                                          {torch::kUInt16, "U16"},
+                                                          {torch::kUInt8, "U8"},
+                                                          {torch::kBool, "BOOL"}};
+  for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i) {
+    const auto type = static_cast<torch::ScalarType>(i);
+    const auto found = names.find(type);
+    EXPECT_EQ(dtype_of(type), found == names.end() ? "" : found->second) << type;
+    if (found == names.end()) continue;
+    EXPECT_EQ(scalar_type_of(found->second), type) << type;
+    const torch::Tensor bytes = torch::arange(48, torch::kUInt8).remainder(2);
+    const StateDict state = {{"a", bytes.view(type).view({3, -1})}};
+    const FileTensors tensors(state);
+    const TensorView& view = tensors.views().at("a");
+    EXPECT_EQ(view.dtype, found->second);
+    const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(type));
+    EXPECT_THAT(view.shape, ::testing::ElementsAre(3, 16 / element_bytes)) << type;
+    ASSERT_EQ(view.bytes.size(), 48U) << type;
+    EXPECT_EQ(std::memcmp(view.bytes.data(), bytes.const_data_ptr(), 48), 0) << type;
+  }
+  for (const char* unknown : {"", "f32", "F32 ", "F4", "C128"}) {
+    EXPECT_EQ(scalar_type_of(unknown), std::nullopt) << unknown;
+  }
 }
 
 TEST(FileTensors, HaveLargeTransposedTensorsInRows) {

@@ -1,8 +1,13 @@
 #include <lockstep/train/checkpoints/tensor_snapshot.h>
 
+#include <cstdint>
+#include <utility>
+
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
+
+#include <lockstep/train/checkpoints/tensor_types.h>
 
 namespace lockstep::train {
 namespace {
@@ -51,6 +56,38 @@ TEST(TensorSnapshot, HoldsWhatTheTensorsWere) {
   const StateDict before = different_tensors(1);
   for (const auto& [name, tensor] : originals) tensor.zero_();
   expect_equal_copies(copies, before);
+}
+
+// In rows, and every second row and column of a larger tensor. Equal bits are equal values.
+TEST(TensorSnapshot, CopiesEveryTypeThatAFileCanHold) {
+  for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i) {
+    const auto type = static_cast<torch::ScalarType>(i);
+    if (dtype_of(type).empty()) continue;
+    const torch::Tensor bits = torch::arange(192, torch::kUInt8);
+    const torch::Tensor whole =
+        (type == torch::kBool ? bits.remainder(2) : bits).view(type).view({4, -1});
+    const torch::Tensor holes = whole.slice(0, 0, 4, 2).slice(1, 0, whole.size(1), 2);
+    TensorSnapshot snapshot;
+    const StateDict copies = snapshot.take({{"whole", whole}, {"holes", holes}});
+    for (const auto& [copy, original] :
+         {std::pair(copies.at(0).second, whole), std::pair(copies.at(1).second, holes)}) {
+      EXPECT_EQ(copy.scalar_type(), type);
+      EXPECT_EQ(copy.sizes(), original.sizes()) << type;
+      EXPECT_TRUE(
+          copy.contiguous().view(torch::kUInt8).equal(original.contiguous().view(torch::kUInt8)))
+          << type;
+    }
+  }
+}
+
+TEST(TensorSnapshot, MayHoldNothing) {
+  TensorSnapshot snapshot;
+  EXPECT_TRUE(snapshot.take({}).empty());
+  const StateDict empty = {{"none", torch::empty({0})}, {"wide", torch::empty({3, 0, 2})}};
+  expect_equal_copies(snapshot.take(empty), empty);
+  const StateDict number = {{"number", torch::tensor(2.5)}};
+  expect_equal_copies(snapshot.take(number), number);
+  EXPECT_TRUE(snapshot.take({}).empty()) << "after a larger state";
 }
 
 TEST(TensorSnapshot, UsesItsMemoryAgain) {

@@ -427,6 +427,42 @@ TEST(TrainerPipelineRefusals, NameWhatCannotWork) {
   }
 }
 
+// Strategy hybrid is suggested only where the ranks make whole pipelines.
+TEST(TrainerPipelineRefusals, NameTheRanksThatAPipelineNeeds) {
+  struct Case {
+    const char* strategy;
+    int ranks;
+    StrategyOptions options;
+    const char* text;
+  };
+  const Case cases[] = {
+      {"pipeline", 2, staged(1),
+       "strategy pipeline: 1 stage by the schedule 1f1b needs 1 rank, or one process with threads, "
+       "but there are 2; use strategy hybrid"},
+      {"pipeline", 3, staged(2),
+       "strategy pipeline: 2 stages by the schedule 1f1b need 2 ranks, or one process with "
+       "threads, but there are 3"},
+      {"pipeline", 2, staged(4),
+       "strategy pipeline: 4 stages by the schedule 1f1b need 4 ranks, or one process with "
+       "threads, but there are 2"},
+      {"pipeline", 2, staged(2, Schedule::kZbV),
+       "strategy pipeline: 2 stages by the schedule zbv need 1 rank, or one process with threads, "
+       "but there are 2; use strategy hybrid"},
+      {"hybrid", 3, staged(4, Schedule::kZbV),
+       "strategy hybrid: 4 stages by the schedule zbv need 2 ranks for each replica; the number of "
+       "ranks must be a multiple of that, got 3"},
+      {"hybrid", 1, staged(2),
+       "strategy hybrid: 2 stages by the schedule 1f1b need 2 ranks for each replica; the number "
+       "of ranks must be a multiple of that, got 1"}};
+  for (const Case& c : cases) {
+    const auto errors = run_group(c.ranks, c.ranks == 1 ? "auto" : "shm", [&](ProcessGroup group) {
+      group.barrier();  // every rank has met the others before one leaves
+      make_strategy(c.strategy, group, c.options);
+    });
+    EXPECT_THAT(errors, Each(testing::EndsWith(c.text)));
+  }
+}
+
 TEST(TrainerPipelineRefusals, NameATaskWithoutStages) {
   const auto fit = [](Task& task) {
     Loader loader = train_loader(group_of_one());

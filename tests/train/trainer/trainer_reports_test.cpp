@@ -45,6 +45,49 @@ struct ReportListener : Listener {
   std::vector<HistogramReport> histograms;
 };
 
+// Counts the objects of its kind, and the runs that they have seen.
+struct CountedListener : Listener {
+  CountedListener(int& alive_, int& runs_) : alive(alive_), runs(runs_) { ++alive; }
+  ~CountedListener() override { --alive; }
+  void on_run_end(const RunReport&) override { ++runs; }
+  int& alive;
+  int& runs;
+};
+
+// Copies of options share their listeners. The last of the handles that own one destroys it.
+TEST(ListenerHandles, OwnWhatTheyWereGiven) {
+  int alive = 0;
+  int runs = 0;
+  {
+    CountedListener mine(alive, runs);
+    const auto shared = std::make_shared<CountedListener>(alive, runs);
+    {
+      TrainerOptions run = options(1);
+      run.max_steps = 1;
+      run.limit_val_batches = 0;
+      run.listeners = {&mine};
+      run.listeners.push_back(std::make_unique<CountedListener>(alive, runs));
+      run.listeners.emplace_back(shared);
+      EXPECT_EQ(alive, 3);
+      {
+        const TrainerOptions copy = run;
+        run.listeners.clear();
+        EXPECT_EQ(alive, 3) << "the copy has it";
+        train(copy);
+        EXPECT_EQ(runs, 3);
+        EXPECT_EQ(&*copy.listeners.at(0), &mine);
+        EXPECT_EQ(copy.listeners.at(2).operator->(), shared.get());
+        EXPECT_TRUE(static_cast<bool>(copy.listeners.at(1)));
+      }
+      EXPECT_EQ(alive, 2);
+    }
+    EXPECT_EQ(alive, 2) << "one on the stack, and one with another owner";
+  }
+  EXPECT_EQ(alive, 0);
+  EXPECT_FALSE(static_cast<bool>(ListenerHandle(std::unique_ptr<CountedListener>())));
+  EXPECT_FALSE(static_cast<bool>(ListenerHandle(static_cast<Listener*>(nullptr))));
+}
+
 TEST(TrainerMomentum, GoesWithTheOneCycle) {
   for (const OptimizerOptions& optimizer :
        {OptimizerOptions(SgdOptions{.lr = 0.05, .momentum = 0.9}),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::shm {
@@ -24,13 +25,14 @@ void GroupEnd::leave() {
 }
 
 void GroupEnd::abort(const std::string& reason, bool late) {
+  const std::string text = comm::abort_reason(reason);
   AbortState& shared = control_.header().abort;
   std::uint32_t expected = kRunning;
   if (!shared.state.compare_exchange_strong(expected, kAborting)) return;
   shared.rank = static_cast<std::uint32_t>(rank_);
   shared.late = late ? 1 : 0;
-  const std::size_t length = std::min(reason.size(), sizeof(shared.reason) - 1);
-  std::memcpy(shared.reason, reason.data(), length);
+  const std::size_t length = std::min(text.size(), sizeof(shared.reason) - 1);
+  std::memcpy(shared.reason, text.data(), length);
   shared.reason[length] = '\0';
   shared.state.store(kAborted, std::memory_order_seq_cst);
   for (int peer = 0; peer < control_.size(); ++peer) wake_all(peer);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <lockstep/comm/call/completed_work.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/core/error.h>
 
@@ -56,7 +57,7 @@ class SingleBackend final : public comm::Backend {
 
   void abort(const std::string& reason) override {
     const std::scoped_lock lock(mutex_);
-    if (reason_.empty()) reason_ = reason;
+    if (reason_.empty()) reason_ = comm::abort_reason(reason);
   }
   void check() override {
     const std::scoped_lock lock(mutex_);

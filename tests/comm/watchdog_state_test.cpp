@@ -1,0 +1,155 @@
+// What watchdogs write into the store, and what one knows without connections to its peers.
+#include <lockstep/comm/diagnostics/watchdog_state.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <lockstep/comm/diagnostics/watchdog.h>
+#include <lockstep/comm/rendezvous/store_client.h>
+#include <lockstep/comm/waiting/store_waits.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <tests/comm/served_store.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::comm {
+namespace {
+
+bool looks_until(Watchdog& watchdog, const std::function<bool()>& condition) {
+  const Deadline deadline(std::chrono::seconds(10));
+  while (!condition() && !deadline.expired()) {
+    watchdog.wait_for_news(std::chrono::milliseconds(100));
+  }
+  return condition();
+}
+
+TEST(WatchdogTexts, KeepEveryFieldOfAStatus) {
+  const auto fields = [](const watching::Status& status) {
+    return std::tuple(status.beat, status.number, status.knows_end, status.left, status.oldest,
+                      status.oldest_call, status.words, status.doorbell);
+  };
+  const watching::Status statuses[] = {
+      {},
+      {.beat = (std::uint64_t{1} << 40) + 1,
+       .number = (std::int64_t{1} << 40) + 2,
+       .knows_end = true,
+       .left = false,
+       .oldest = (std::int64_t{1} << 40) + 3,
+       .oldest_call = "all_reduce[float32, 2x3]",
+       .words = "is in barrier (operation 3) and 2 more",
+       .doorbell = "127.0.0.1 4711"},
+      {.beat = 1, .number = 0, .left = true, .oldest = 0, .oldest_call = "barrier"},
+      {.beat = 2, .words = "last completed barrier", .doorbell = "::1 65535"}};
+  for (const watching::Status& status : statuses) {
+    const std::string text = status.to_text();
+    EXPECT_EQ(fields(watching::Status::from_text(text)), fields(status)) << text;
+  }
+}
+
+TEST(WatchdogTexts, KeepEveryFieldOfAnEnd) {
+  for (const int rank : {0, 1, 2}) {
+    for (const bool late : {false, true}) {
+      const watching::End end{rank, late, "rank 1 died (no sign of life for 0.9 s)"};
+      const auto copy = watching::End::from_text(end.to_text(), 3);
+      ASSERT_TRUE(copy) << end.to_text();
+      EXPECT_EQ(std::tuple(copy->rank, copy->late, copy->reason),
+                std::tuple(rank, late, end.reason));
+    }
+  }
+  for (const int rank : {-1, 3}) {
+    EXPECT_FALSE(watching::End::from_text(watching::End{rank, false, "a reason"}.to_text(), 3));
+  }
+}
+
+// A reason is one line of the store's value; the same words must arrive everywhere.
+TEST(WatchdogTexts, TellAReasonOfSeveralLinesInOne) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const WatchdogOptions options{.beat = std::chrono::milliseconds(20)};
+  Watchdog first(store, 0, 2, options);
+  Watchdog second(store, 1, 2, options);
+  first.abort("the loss\nis\ninfinite");
+  std::string told;
+  EXPECT_TRUE(looks_until(second, [&] {
+    try {
+      second.throw_if_ended();
+      return false;
+    } catch (const CommError& error) {
+      told = error.what();
+      return true;
+    }
+  }));
+  EXPECT_EQ(told, "rank 0 ended the group: the loss is infinite");
+  EXPECT_EQ(testing_support::message_of<CommError>([&] { first.throw_if_ended(); }),
+            "the loss is infinite");
+}
+
+TEST(WatchdogTexts, NameAllWhoAreSilent) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const watching::Status status{.beat = 7, .number = 3, .words = "is in barrier (operation 3)"};
+  for (const int rank : {1, 2}) store->set(str("status/", rank), store_bytes(status.to_text()));
+  const Clock::time_point start = Clock::now();
+  Watchdog watchdog(store, 0, 3, {.beat = std::chrono::milliseconds(20), .world_ranks = {4, 7, 5}});
+  EXPECT_TRUE(looks_until(watchdog, [&] { return !watchdog.explanation().empty(); }));
+  const std::string text = watchdog.explanation();
+  const std::string begin = "ranks 7, 5 died (no sign of life for ";
+  ASSERT_THAT(text, testing::AllOf(testing::StartsWith(begin), testing::EndsWith(" s)")));
+  EXPECT_LE(std::stod(text.substr(begin.size())), seconds_since(start) + 0.1);
+  EXPECT_EQ(watchdog.missing(3), "ranks 7, 5");
+}
+
+struct StoreLoss {
+  const char* name;
+  int store_rank;
+  bool has_connections;  // all of which are open
+  const char* reason;
+};
+
+// Without connections that can be queried, only the rank that serves the store is known to be gone.
+TEST(WatchdogLosses, AreThoseOfTheRankThatServesTheStore) {
+  constexpr const char* kGone = "rank 0 died or left the group (its store is gone)";
+  const StoreLoss losses[] = {{"served by a peer", 0, false, kGone},
+                              {"served by this rank", 1, false, ""},
+                              {"served by no rank of this group", -1, false, ""},
+                              {"served by a peer that is connected", 0, true, ""}};
+  auto served = std::make_unique<tcp_store::ServedStore>();
+  std::vector<std::unique_ptr<Watchdog>> watchdogs;
+  for (const StoreLoss& loss : losses) {
+    WatchdogOptions options{.beat = std::chrono::minutes(1), .store_rank = loss.store_rank};
+    if (loss.has_connections) options.disconnected = [](int) { return false; };
+    watchdogs.push_back(std::make_unique<Watchdog>(
+        c10::make_intrusive<StoreClient>(served->options()), 1, 3, options));
+  }
+  for (const auto& watchdog : watchdogs) {
+    for (int look = 0; look < 2; ++look) {
+      watchdog->hurry();  // looks more often than its beat, by which it judges silence
+      watchdog->wait_for_news(std::chrono::seconds(10));
+    }
+    EXPECT_EQ(watchdog->store_trouble(), "");
+    EXPECT_EQ(watchdog->explanation(), "");
+    EXPECT_EQ(watchdog->lost_store(std::chrono::minutes(1)), "");
+  }
+  served.reset();
+  for (std::size_t i = 0; i < watchdogs.size(); ++i) {
+    SCOPED_TRACE(losses[i].name);
+    Watchdog& watchdog = *watchdogs[i];
+    EXPECT_TRUE(looks_until(watchdog, [&] {
+      watchdog.hurry();
+      return !watchdog.store_trouble().empty();
+    }));
+    EXPECT_EQ(watchdog.explanation(), losses[i].reason);
+    EXPECT_EQ(watchdog.lost_store(std::chrono::milliseconds(0)), losses[i].reason);
+    EXPECT_EQ(watchdog.lost_store(std::chrono::minutes(1)), "") << "it may come back";
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::comm
