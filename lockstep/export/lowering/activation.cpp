@@ -181,12 +181,16 @@ void lower_hardswish(RecordedOperation& op, const Operator&) {
   op.bind(op.narrowed(op.add("Div", {product, op.wide_scalar(6, type)}), type));
 }
 
-// NaN is neither inside nor outside of the limits, and stays.
+// NaN is neither inside nor outside of the limits, and stays. LibTorch rounds the limit to float16.
 void lower_hardshrink(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string x = op.tensor(0);
-  const std::string limit = op.graph().scalar(op.number_or(1, 0.5), type);
-  const std::string inside = op.add("LessOrEqual", {op.add("Abs", {x}), limit});
+  const double number = op.number_or(1, 0.5);
+  const bool is_rounded = type == at::kHalf;
+  const std::string limit =
+      is_rounded ? op.graph().scalar(number, type) : op.wide_scalar(number, type);
+  const std::string size = op.add("Abs", {is_rounded ? x : op.widened(x, type)});
+  const std::string inside = op.add("LessOrEqual", {size, limit});
   op.result("Where", {inside, op.graph().scalar(0, type), x});
 }
 

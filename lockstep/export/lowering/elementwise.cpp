@@ -191,21 +191,30 @@ void lower_floor_divide(RecordedOperation& op, const Operator&) {
   op.bind(floored_quotient(op, op.result_type()));
 }
 
+// LibTorch rounds both arguments of remainder() and fmod() to float16. With the option `half`,
+// they stand for float32.
+RoundedQuotient remainder_arguments(RecordedOperation& op, at::ScalarType type) {
+  if (type != at::kHalf && at::isFloatingType(type)) return rounded_quotient(op, type);
+  return {.a = op.tensor_as(0, type), .b = op.tensor_as(1, type), .is_wide = false};
+}
+
 // The result has the sign of the divisor, like ONNX's Mod for integers.
 void lower_remainder(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   if (!at::isFloatingType(type)) {
     return op.result("Mod", {op.tensor_as(0, type), op.tensor_as(1, type)});
   }
-  const FlooredDivision parts = floored_division(op, op.tensor_as(0, type), op.tensor_as(1, type),
-                                                 op.graph().scalar(0, type));
+  const RoundedQuotient given = remainder_arguments(op, type);
+  const std::string zero = given.is_wide ? op.wide_scalar(0, type) : op.graph().scalar(0, type);
+  const FlooredDivision parts = floored_division(op, given.a, given.b, zero);
   const std::string moved = op.add("Add", {parts.remainder, parts.b});
-  op.result("Where", {parts.is_off, moved, parts.remainder});
+  op.bind(op.narrowed(op.add("Where", {parts.is_off, moved, parts.remainder}), type));
 }
 
 void lower_fmod(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  op.result("Mod", {op.tensor_as(0, type), op.tensor_as(1, type)}, {{"fmod", 1}});
+  const RoundedQuotient given = remainder_arguments(op, type);
+  op.bind(op.narrowed(op.add("Mod", {given.a, given.b}, {{"fmod", 1}}), type));
 }
 
 // x * x * ..., by squares. onnxruntime's Pow of whole numbers computes in double, which is wrong

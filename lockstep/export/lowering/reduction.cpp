@@ -185,9 +185,13 @@ void bind_losses(RecordedOperation& op, const std::string& losses) {
   op.bind(op.narrowed(loss, op.result_type()));
 }
 
-// Squares are float32 in a model of float16, unless LibTorch's own are float16.
+// Squares are float32 in a model of float16, unless LibTorch's own are float16. Differences of small
+// whole numbers wrap around before they are added up as int64.
 std::string difference(RecordedOperation& op) {
   const at::ScalarType type = op.result_type();
+  if (!at::isFloatingType(type) && op.type(0) != type) {
+    op.reject("a loss of whole numbers that is of another type; use to() before it");
+  }
   const std::string error = op.add("Sub", {op.tensor_as(0, type), op.tensor_as(1, type)});
   return type == at::kHalf ? error : op.widened(error, type);
 }
