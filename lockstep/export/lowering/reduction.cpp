@@ -185,8 +185,8 @@ void bind_losses(RecordedOperation& op, const std::string& losses) {
   op.bind(op.narrowed(loss, op.result_type()));
 }
 
-// Squares are float32 in a model of float16, unless LibTorch's own are float16. Differences of small
-// whole numbers wrap around before they are added up as int64.
+// Squares are float32 in a model of float16, unless LibTorch's own are float16. Differences of
+// small whole numbers wrap around before they are added up as int64.
 std::string difference(RecordedOperation& op) {
   const at::ScalarType type = op.result_type();
   if (!at::isFloatingType(type) && op.type(0) != type) {
