@@ -183,7 +183,9 @@ OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
   const UnchangedModule unchanged(module);
   const torch::NoGradGuard no_grad;
   const onnx::NamedParameters parameters = named_parameters_of(module);
-  for (const auto& [name, tensor] : parameters) require_values(name, tensor);
+  for (const auto& [name, tensor] : parameters) {
+    require_values("parameter or buffer " + name, tensor);
+  }
   warn_of_divergence(module);
   const OnnxForward checked = [&forward](const std::vector<torch::Tensor>& given) {
     return outputs_of(forward, given);

@@ -61,7 +61,7 @@ TEST_F(OnnxChecks, ParametersWithoutValues) {
   net->register_parameter("scale", torch::ones({3}, torch::kMeta));
   const OnnxForward forward = [&](const Tensors& x) { return Tensors{net->forward(x[0])}; };
   EXPECT_THAT(refusal_of(*net, forward, {torch::ones({2, 3})}),
-              HasSubstr("export_onnx: scale is on the meta device"));
+              HasSubstr("export_onnx: parameter or buffer scale is on the meta device"));
 }
 
 TEST_F(OnnxChecks, OutputsThatAModelCannotReturn) {
@@ -128,6 +128,17 @@ TEST_F(OnnxChecks, WritesToSmallResults) {
         << scale;
     EXPECT_EQ(refusal(code(false), 2, {.allow_reads = true}), "nothing was refused") << scale;
   }
+}
+
+// One huge element, as of a mask, hides no write to the others.
+TEST_F(OnnxChecks, WritesBesideHugeResults) {
+  const testing_support::Code code = [](const Tensor& y) {
+    const Tensor masked = y.masked_fill(torch::arange(3) == 2, -1e9);
+    masked.data_ptr<float>()[0] = 7;
+    return masked;
+  };
+  EXPECT_THAT(refusal(code, 2, {.allow_reads = true}),
+              HasSubstr("output 0 of the recorded operations differs from forward()'s"));
 }
 
 }  // namespace

@@ -537,7 +537,7 @@ TEST_F(OnnxRefusals, ArgumentsWithoutALowering) {
        [](UserNetImpl&, const Tensor& x) {
          return at::pixel_shuffle(x.repeat({1, 2, 1, 1}).unsqueeze(1), 2);
        }},
-      {"aten::pixel_unshuffle", "an input of 5 dimensions, expected 4",
+      {"aten::pixel_unshuffle", "an input of 5 dimensions, expected 3 or 4",
        [](UserNetImpl&, const Tensor& x) { return at::pixel_unshuffle(x.unsqueeze(1), 2); }},
       {"aten::max_pool2d_with_indices", "an input without a batch dimension",
        [](UserNetImpl&, const Tensor& x) {

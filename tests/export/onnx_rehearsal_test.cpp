@@ -285,11 +285,23 @@ TEST_F(OnnxRehearsal, SizesThatAreReadOutOfValues) {
   }
 }
 
+// The graphs of all batches are alike.
+TEST_F(OnnxRehearsal, AnUnusedCallForOneOfTheRecordedBatches) {
+  const Code code = [](const Tensor& x) {
+    if (x.size(0) == 1) x.abs();
+    return x.relu();
+  };
+  EXPECT_THAT(refusal(code, 2),
+              HasSubstr("with a batch of 1, forward() goes another way in operations on which no "
+                        "output depends, at aten::abs"));
+}
+
 // What no output depends on may follow the batch in ways that a model could not.
 TEST_F(OnnxRehearsal, CallsThatAreAlikeOrMatterToNoOutput) {
   const std::vector<Code> codes = {
       [](const Tensor& x) { return x.multiply(2).divide(3).subtract(1).clip(0, 1); },
       [](const Tensor& x) { return at::concat({x.swapaxes(0, 1).moveaxis(0, 1), x}, 1); },
+      [](const Tensor& x) { return torch::zeros_like(x).copy_(x, /*non_blocking=*/true); },
       [](const Tensor& x) { return x.greater(0).logical_and(x.less_equal(1)).to(torch::kFloat); },
       [](const Tensor& x) {
         const Tensor unused = x.mul(x.size(0)).add(1.0 / static_cast<double>(x.size(0)));

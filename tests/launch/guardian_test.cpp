@@ -52,6 +52,9 @@ TEST(Guardian, IsNamedWhenItIsKilled) {
 
 // The system refuses the pipe of one of the last ranks, with and without the process in between.
 TEST(Guardian, ReportsWhyARankCouldNotBeStarted) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UndefinedBehaviorSanitizer opens pipes, too, and takes a failure for a defect";
+#endif
   const auto descriptors_in_use = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
   };

@@ -1,6 +1,7 @@
 // Sums, means, extremes, statistics and sorting along dimensions.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <string_view>
@@ -59,19 +60,27 @@ bool is_empty(const RecordedOperation& op) {
                      [](const Extent& size) { return size == static_extent(0); });
 }
 
-// The mean of no elements is NaN, but 0 in onnxruntime. `zero` is a number of the type of `x`.
-std::string mean_of(RecordedOperation& op, const std::string& x, const std::string& zero,
-                    const std::vector<std::int64_t>& axes, bool keep) {
-  const std::string mean = reduced(op, "ReduceMean", x, axes, keep);
+// `mean`, but NaN if one of `sizes` is 0: the mean of no elements is NaN, but 0 in onnxruntime.
+// `zero` is a number of the type of `mean`.
+std::string nan_if_of_nothing(RecordedOperation& op, const std::string& mean,
+                              const std::string& zero, const Extents& sizes) {
   Extents counts;
-  for (const std::int64_t axis : axes) {
-    const Extent& count = op.sizes(0).at(static_cast<std::size_t>(axis));
-    if (count.may_be_zero()) counts.push_back(count);
-  }
+  std::copy_if(sizes.begin(), sizes.end(), std::back_inserter(counts),
+               [](const Extent& size) { return size.may_be_zero(); });
   if (counts.empty()) return mean;
   const std::string least = op.reduce("ReduceMin", op.graph().sizes(counts), {0}, /*keep=*/false);
   const std::string is_of_nothing = op.add("Equal", {least, op.graph().scalar(0, at::kLong)});
   return op.add("Where", {is_of_nothing, op.add("Div", {zero, zero}), mean});
+}
+
+// `zero` is a number of the type of `x`.
+std::string mean_of(RecordedOperation& op, const std::string& x, const std::string& zero,
+                    const std::vector<std::int64_t>& axes, bool keep) {
+  Extents sizes;
+  for (const std::int64_t axis : axes) {
+    sizes.push_back(op.sizes(0).at(static_cast<std::size_t>(axis)));
+  }
+  return nan_if_of_nothing(op, reduced(op, "ReduceMean", x, axes, keep), zero, sizes);
 }
 
 // Whether float64 may not hold the sum or product of whole numbers.
@@ -176,21 +185,37 @@ void lower_diff(RecordedOperation& op, const Operator&) {
   op.bind(x);
 }
 
+std::int64_t reduction_of(const RecordedOperation& op) {
+  return op.integer_or(2, at::Reduction::Mean);
+}
+
+// A number of the type of a loss before it is narrowed: float32 in a model of float16, unless
+// LibTorch's own losses are float16.
+std::string loss_number(RecordedOperation& op, double value) {
+  const at::ScalarType type = op.result_type();
+  return type == at::kHalf ? op.graph().scalar(value, type) : op.wide_scalar(value, type);
+}
+
 // The losses of all elements, whose mean or sum argument 2 may ask for.
 void bind_losses(RecordedOperation& op, const std::string& losses) {
-  const std::int64_t reduction = op.integer_or(2, at::Reduction::Mean);
-  const bool is_whole = reduction == at::Reduction::None || op.broadcast_sizes(0, 1).empty();
-  const char* const onnx = reduction == at::Reduction::Mean ? "ReduceMean" : "ReduceSum";
-  const std::string loss = is_whole ? losses : op.reduce(onnx, losses, {}, /*keep=*/false);
+  const std::int64_t reduction = reduction_of(op);
+  const Extents sizes = op.broadcast_sizes(0, 1);
+  std::string loss = losses;
+  if (reduction != at::Reduction::None && !sizes.empty()) {
+    const bool is_mean = reduction == at::Reduction::Mean;
+    loss = op.reduce(is_mean ? "ReduceMean" : "ReduceSum", losses, {}, /*keep=*/false);
+    if (is_mean) loss = nan_if_of_nothing(op, loss, loss_number(op, 0), sizes);
+  }
   op.bind(op.narrowed(loss, op.result_type()));
 }
 
-// Squares are float32 in a model of float16, unless LibTorch's own are float16. Differences of
-// small whole numbers wrap around before they are added up as int64.
+// Differences of small whole numbers wrap around before they are added up as int64, and sums wrap
+// around, too.
 std::string difference(RecordedOperation& op) {
   const at::ScalarType type = op.result_type();
-  if (!at::isFloatingType(type) && op.type(0) != type) {
-    op.reject("a loss of whole numbers that is of another type; use to() before it");
+  const bool is_sum = reduction_of(op) != at::Reduction::None;
+  if (!at::isFloatingType(type) && (is_sum || op.type(0) != type)) {
+    op.reject("a loss of whole numbers that is added up or of another type; use to() before it");
   }
   const std::string error = op.add("Sub", {op.tensor_as(0, type), op.tensor_as(1, type)});
   return type == at::kHalf ? error : op.widened(error, type);
@@ -208,14 +233,11 @@ void lower_mse_loss(RecordedOperation& op, const Operator&) {
 // huber_loss(x, target, reduction, delta): half of the square below delta, and a line of slope
 // delta beyond. smooth_l1_loss() divides it by its own argument 3, beta.
 void lower_huber_loss(RecordedOperation& op, const Operator& entry) {
-  const at::ScalarType type = op.result_type();
   const bool is_divided = std::string_view(entry.onnx) == "Div";
   const double limit = op.number_or(3, 1);
-  const auto number = [&](double value) {
-    return type == at::kHalf ? op.graph().scalar(value, type) : op.wide_scalar(value, type);
-  };
+  const auto number = [&op](double value) { return loss_number(op, value); };
   const std::string error = op.add("Abs", {difference(op)});
-  const std::string square = op.add("Mul", {op.add("Mul", {error, error}), number(0.5)});
+  const std::string square = op.add("Mul", {op.add("Mul", {error, number(0.5)}), error});
   const std::string line = op.add("Sub", {error, number(0.5 * limit)});
   const std::string inside = is_divided ? op.add("Div", {square, number(limit)}) : square;
   const std::string beyond = is_divided ? line : op.add("Mul", {line, number(limit)});

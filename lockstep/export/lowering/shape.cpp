@@ -322,16 +322,20 @@ void lower_pixel_shuffle(RecordedOperation& op, const Operator&) {
 
 // ONNX's SpaceToDepth puts the position in a block before the channel, LibTorch after it.
 void lower_pixel_unshuffle(RecordedOperation& op, const Operator&) {
-  if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
+  const std::int64_t rank = op.rank(0);
+  if (rank != 4 && rank != 3) op.reject(str("an input of ", rank, " dimensions, expected 3 or 4"));
   const Extents& sizes = op.sizes(0);
   const std::int64_t block = op.integer(1);
   const auto blocks = [&](std::size_t d) {
     return static_extent(op.fixed(sizes[d], "an image's size") / block);
   };
-  const Extents split = {
-      sizes[0], sizes[1], blocks(2), static_extent(block), blocks(3), static_extent(block)};
-  const std::string moved = op.transpose(op.reshape(op.tensor(0), split), {0, 1, 3, 5, 2, 4});
-  op.bind(op.reshape(moved, op.result_sizes()));
+  const std::size_t height = sizes.size() - 2;
+  Extents split(sizes.begin(), sizes.end() - 2);
+  split.insert(split.end(),
+               {blocks(height), static_extent(block), blocks(height + 1), static_extent(block)});
+  const std::vector<std::int64_t> order = rank == 4 ? std::vector<std::int64_t>{0, 1, 3, 5, 2, 4}
+                                                    : std::vector<std::int64_t>{0, 2, 4, 1, 3};
+  op.bind(op.reshape(op.transpose(op.reshape(op.tensor(0), split), order), op.result_sizes()));
 }
 
 void lower_channel_shuffle(RecordedOperation& op, const Operator&) {

@@ -166,6 +166,24 @@ void compare_argument(Argument& first, std::int64_t batch, const std::vector<Bat
   first.varies = !first.extent;
 }
 
+// The graphs are alike, but the tracer has removed operations on which no output depends.
+void require_same_calls(const Recording& first, const BatchProbe& probe) {
+  const std::vector<Call>& calls = probe.recording->calls;
+  for (std::size_t i = 0; i < std::max(calls.size(), first.calls.size()); ++i) {
+    const bool is_alike = i < calls.size() && i < first.calls.size() &&
+                          calls[i].name == first.calls[i].name &&
+                          calls[i].arguments.size() == first.calls[i].arguments.size();
+    if (is_alike) continue;
+    const Call& call = i < calls.size() ? calls[i] : first.calls[i];
+    throw ConfigError(str("export_onnx: with a batch of ", probe.batch,
+                          ", forward() goes another way in operations on which no output depends, "
+                          "at ",
+                          call.name,
+                          ": call the same operations for all batches, or export with "
+                          "dynamic_batch = false"));
+  }
+}
+
 // The sizes of result `k` of call `i`.
 std::optional<Extents> sizes_of_result(const Recording& first, std::size_t i, std::size_t k,
                                        std::int64_t batch, const std::vector<BatchProbe>& probes) {
@@ -174,9 +192,7 @@ std::optional<Extents> sizes_of_result(const Recording& first, std::size_t i, st
   std::vector<std::vector<std::int64_t>> others;
   for (const BatchProbe& probe : probes) {
     const std::vector<Call>& calls = probe.recording->calls;
-    const bool is_alike = calls.size() == first.calls.size() &&
-                          calls[i].name == first.calls[i].name && k < calls[i].results.size();
-    const auto there = is_alike ? sizes_in(calls[i].results[k]) : std::nullopt;
+    const auto there = k < calls[i].results.size() ? sizes_in(calls[i].results[k]) : std::nullopt;
     if (!there || there->size() != sizes->size()) return std::nullopt;
     others.push_back(*there);
   }
@@ -207,23 +223,15 @@ std::vector<std::vector<std::optional<Extents>>> sizes_of_calls(
 void compare_arguments_of_calls(Recording& first, std::int64_t batch,
                                 const std::vector<BatchProbe>& probes) {
   if (probes.empty()) return;
+  for (const BatchProbe& probe : probes) require_same_calls(first, probe);
   for (std::size_t i = 0; i < first.calls.size(); ++i) {
     Call& call = first.calls[i];
     for (std::size_t a = 0; a < call.arguments.size(); ++a) {
       std::vector<const Argument*> others;
       for (const BatchProbe& probe : probes) {
-        const std::vector<Call>& calls = probe.recording->calls;
-        if (calls.size() != first.calls.size() || calls[i].name != call.name ||
-            calls[i].arguments.size() != call.arguments.size()) {
-          break;
-        }
-        others.push_back(&calls[i].arguments[a]);
+        others.push_back(&probe.recording->calls[i].arguments[a]);
       }
-      if (others.size() == probes.size()) {
-        compare_argument(call.arguments[a], batch, probes, others);
-      } else {
-        call.arguments[a].varies = true;
-      }
+      compare_argument(call.arguments[a], batch, probes, others);
     }
   }
 }

@@ -52,7 +52,7 @@ std::vector<std::vector<std::optional<Extents>>> sizes_of_calls(
     const Recording& first, std::int64_t batch, const std::vector<BatchProbe>& probes);
 
 /// Finds out how the numbers in the calls of `first` follow the batch (Argument::extent), and which
-/// arguments vary in another way.
+/// arguments vary in another way. Throws ConfigError if a probe has other calls.
 void compare_arguments_of_calls(Recording& first, std::int64_t batch,
                                 const std::vector<BatchProbe>& probes);
 

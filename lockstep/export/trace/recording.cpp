@@ -105,6 +105,8 @@ class CallReader {
                  .node = &node,
                  .has_schema = node.maybeSchema() != nullptr};
     for (const torch::jit::Value* input : node.inputs()) call.arguments.push_back(argument(input));
+    // The tracer records copy_() without its third argument, non_blocking.
+    if (call.name == "aten::copy_" && call.arguments.size() == 3) call.arguments[2].varies = true;
     for (const torch::jit::Value* result : results_of(node)) {
       origins_[result] = {.call = calls_.size(), .number = call.results.size()};
       call.results.push_back(result->type()->cast<c10::TensorType>());

@@ -550,8 +550,10 @@ bool rehearse_batch(const Forward& forward, const NamedParameters& parameters, c
     const bool is_read = std::string_view(difference.what()).starts_with("reads");
     if (allow_reads && is_read) return false;
     const char* advice =
-        ": a graph has one way for all batches; compute the condition with operations such as "
-        "torch::where(), or export with dynamic_batch = false";
+        trace.batch == 0 ? ": a recorded graph has one way; let forward() act alike in every call"
+                         : ": a graph has one way for all batches; compute the condition with "
+                           "operations such as "
+                           "torch::where(), or export with dynamic_batch = false";
     if (is_read) {
       advice =
           ", and a trace cannot see what depends on it: use torch::where() and operations of fixed "
@@ -573,7 +575,9 @@ bool rehearse_batch(const Forward& forward, const NamedParameters& parameters, c
     }
     throw ConfigError(str("export_onnx: forward() fails with ", with, ' ', rehearsal.place(), ": ",
                           first_line(error),
-                          "; export with dynamic_batch = false if it takes only some batches"));
+                          trace.batch == 0 ? ""
+                                           : "; export with dynamic_batch = false if it takes only "
+                                             "some batches"));
   }
 }
 

@@ -37,7 +37,7 @@ std::vector<std::int64_t> for_dimensions(const c10::IValue& list, std::size_t di
 std::optional<std::vector<std::int64_t>> sizes_of_convolution(
     const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
   const bool has_mode = name == "aten::_convolution_mode";
-  if (!has_mode && name != "aten::_convolution" && name != "aten::convolution") return std::nullopt;
+  if (!has_mode && name != "aten::_convolution") return std::nullopt;
   const at::IntArrayRef input = arguments[0].toTensor().sizes();
   const std::size_t dimensions = input.size() - 2;
   const auto stride = for_dimensions(arguments[3], dimensions);
@@ -56,6 +56,8 @@ std::optional<std::vector<std::int64_t>> sizes_of_convolution(
 
 std::optional<std::vector<std::vector<std::int64_t>>> sizes_without_data(
     const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  // Recurrent layers read the sizes of packed sequences, which a tensor on meta does not have.
+  if (op.schema().argumentIndexWithName("batch_sizes")) return std::nullopt;
   std::vector<std::vector<std::int64_t>> sizes;
   if (auto convolved = sizes_of_convolution(op.schema().name(), arguments)) {
     sizes.push_back(std::move(*convolved));

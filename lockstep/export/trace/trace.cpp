@@ -288,8 +288,8 @@ Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedPar
   std::vector<const Recording*> same_sizes;
   for (const Run& run : values) same_sizes.push_back(&run.recording);
   trace.sizes = traced_sizes(trace.recording, same_sizes, trace.batch, probes, trace.locations);
-  trace.sizes_of_calls = sizes_of_calls(trace.recording, trace.batch, probes);
   compare_arguments_of_calls(trace.recording, trace.batch, probes);
+  trace.sizes_of_calls = sizes_of_calls(trace.recording, trace.batch, probes);
   // Random operations have no lowering: the translation reports them.
   if (is_random(*trace.recording.graph)) return trace;
   require_results_of_all_runs(forward, inputs, parameters, values, batches, trace);

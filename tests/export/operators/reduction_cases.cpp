@@ -161,7 +161,38 @@ void add_reduction_cases(CaseList& cases) {
     cases.add(
         "huber_loss",
         [way](const Tensor& x, const Tensor& y) { return at::huber_loss(x, y, way, 0.7); }, pair);
+    // For a batch of one, there is no loss.
+    cases.add(
+        "l1_loss",
+        [=](const Tensor& x, const Tensor& y) { return at::l1_loss(rest(x), rest(y), way); }, pair);
+    cases.add(
+        "mse_loss",
+        [=](const Tensor& x, const Tensor& y) { return at::mse_loss(rest(x), rest(y), way); },
+        pair);
+    cases.add(
+        "smooth_l1_loss",
+        [=](const Tensor& x, const Tensor& y) {
+          return at::smooth_l1_loss(rest(x), rest(y), way, 0.7);
+        },
+        pair);
+    cases.add(
+        "huber_loss",
+        [=](const Tensor& x, const Tensor& y) {
+          return at::huber_loss(rest(x), rest(y), way, 0.7);
+        },
+        pair);
   }
+  // Half of a square may be a number of float16 or float32 where the square is infinite.
+  cases.add("smooth_l1_loss",
+            [](const Tensor& x) {
+              return at::smooth_l1_loss(x, torch::zeros_like(x), at::Reduction::None, 400);
+            },
+            {rows_of({300, -300, 3, 500})});
+  cases.add("smooth_l1_loss",
+            [](const Tensor& x) {
+              return at::smooth_l1_loss(x, torch::zeros_like(x), at::Reduction::None, 3e19);
+            },
+            {rows_of({2e19, -2e19, 3})});
   cases.add("norm",
             [](const Tensor& x) { return x.norm(std::nullopt, torch::IntArrayRef{1}, true); });
   cases.add("linalg_vector_norm", [](const Tensor& x) {

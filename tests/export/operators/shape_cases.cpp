@@ -80,6 +80,7 @@ void add_shape_cases(CaseList& cases) {
   cases.add("pixel_shuffle", [](const Tensor& x) { return at::pixel_shuffle(x, 2); }, image);
   cases.add("pixel_shuffle", [](const Tensor& x) { return at::pixel_shuffle(x[0], 2); }, image);
   cases.add("pixel_unshuffle", [](const Tensor& x) { return at::pixel_unshuffle(x, 2); }, image);
+  cases.add("pixel_unshuffle", [](const Tensor& x) { return at::pixel_unshuffle(x[0], 2); }, image);
   cases.add("channel_shuffle", [](const Tensor& x) { return at::channel_shuffle(x, 2); }, image);
   cases.add("tril", [](const Tensor& x) { return x.tril(1); });
   cases.add("triu", [](const Tensor& x) { return x.triu(-1); });
