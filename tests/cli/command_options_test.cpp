@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/cli/bench/step_options.h>
+#include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/data/preview_options.h>
 #include <lockstep/cli/data_choice.h>
-#include <lockstep/cli/explain/pipeline_options.h>
-#include <lockstep/cli/simulate/simulate_options.h>
+#include <lockstep/cli/explain/pipeline_settings.h>
+#include <lockstep/cli/simulate/simulate_settings.h>
 #include <tests/cli/option_table.h>
 
 namespace lockstep::cli {

@@ -479,8 +479,9 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
     ExplainPipelineArguments arguments;
     const char* message;
   };
-  const char* const of_table = "cannot be combined with --table, which contains their values";
-  const char* const of_wait = "with --wait stages compute nothing";
+  const char* const excluded_by_table =
+      "cannot be combined with --table, which contains their values";
+  const char* const excluded_by_wait = "with --wait stages compute nothing";
   const Case cases[] = {
       {{.schedule = "zbh1"}, "explain pipeline: --schedule must be one of gpipe, "},
       {{.stages = 0}, "--stages must be from 1 to 64, got 0"},
@@ -496,10 +497,10 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
       {{.workers = 0}, "--workers must be from 1 to 64, got 0"},
       {{.micro_batches = 0}, "--micro-batches must be from 1"},
       {{.micro_batches = 1001}, "--micro-batches must be from 1 to 1000, got 1001"},
-      {{.schedule = "1f1b", .table = "x.csv"}, of_table},
-      {{.stages = 4, .table = "x.csv"}, of_table},
-      {{.workers = 4, .table = "x.csv"}, of_table},
-      {{.micro_batches = 4, .table = "x.csv"}, of_table},
+      {{.schedule = "1f1b", .table = "x.csv"}, excluded_by_table},
+      {{.stages = 4, .table = "x.csv"}, excluded_by_table},
+      {{.workers = 4, .table = "x.csv"}, excluded_by_table},
+      {{.micro_batches = 4, .table = "x.csv"}, excluded_by_table},
       {{.wait = 100}, "belong to --measured"},
       {{.activation = "relu"}, "belong to --measured"},
       {{.width = 4}, "belong to --measured"},
@@ -508,11 +509,11 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
       {{.threads = 4}, "belong to --measured"},
       {{.steps = 4}, "belong to --measured"},
       {{.measured = true, .wait = 0}, "--wait must be from 1"},
-      {{.measured = true, .wait = 5, .activation = "relu"}, of_wait},
-      {{.measured = true, .wait = 5, .width = 4}, of_wait},
-      {{.measured = true, .wait = 5, .layers = 4}, of_wait},
-      {{.measured = true, .wait = 5, .samples = 4}, of_wait},
-      {{.measured = true, .wait = 5, .threads = 4}, of_wait},
+      {{.measured = true, .wait = 5, .activation = "relu"}, excluded_by_wait},
+      {{.measured = true, .wait = 5, .width = 4}, excluded_by_wait},
+      {{.measured = true, .wait = 5, .layers = 4}, excluded_by_wait},
+      {{.measured = true, .wait = 5, .samples = 4}, excluded_by_wait},
+      {{.measured = true, .wait = 5, .threads = 4}, excluded_by_wait},
       {{.measured = true, .width = 0}, "--width must be from 1"},
       {{.measured = true, .layers = 0}, "--layers must be from 1"},
       {{.measured = true, .samples = 0}, "--samples must be from 1"},

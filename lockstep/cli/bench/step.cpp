@@ -5,7 +5,6 @@
 #include <lockstep/bench/step/rank.h>
 #include <lockstep/cli/bench/bench.h>
 #include <lockstep/cli/bench/bench_options.h>
-#include <lockstep/cli/bench/step_options.h>
 #include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/bench/strategies.h>
 #include <lockstep/cli/bench/strategies_settings.h>

@@ -1,4 +1,4 @@
-#include <lockstep/cli/bench/step_options.h>
+#include <lockstep/cli/bench/step_settings.h>
 
 #include <CLI/CLI.hpp>
 

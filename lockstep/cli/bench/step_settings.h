@@ -8,6 +8,10 @@
 
 #include <lockstep/bench/step/settings.h>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::cli {
 
 inline constexpr const char* kBenchStep = "bench step";  ///< begins error messages in both modes
@@ -43,6 +47,9 @@ struct BenchStepArguments {
 
   bool operator==(const BenchStepArguments&) const = default;
 };
+
+/// Adds all options to `command`; parsing writes them into `to`, which must outlive it.
+void add_bench_step_options(CLI::App& command, BenchStepArguments& to);
 
 /// The strategies that are compared in one set of ranks.
 const std::vector<std::string>& step_strategy_names();

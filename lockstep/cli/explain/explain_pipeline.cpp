@@ -8,7 +8,6 @@
 
 #include <lockstep/bench/pipeline/measured_pipeline.h>
 #include <lockstep/cli/explain/explain.h>
-#include <lockstep/cli/explain/pipeline_options.h>
 #include <lockstep/cli/explain/pipeline_picture.h>
 #include <lockstep/cli/explain/pipeline_settings.h>
 #include <lockstep/cli/explain/pipeline_svg.h>

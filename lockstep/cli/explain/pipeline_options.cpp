@@ -1,4 +1,4 @@
-#include <lockstep/cli/explain/pipeline_options.h>
+#include <lockstep/cli/explain/pipeline_settings.h>
 
 #include <CLI/CLI.hpp>
 

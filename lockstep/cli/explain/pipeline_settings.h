@@ -8,6 +8,10 @@
 #include <lockstep/bench/pipeline/settings.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::cli {
 
 /// The options as given by the user.
@@ -32,6 +36,9 @@ struct ExplainPipelineArguments {
 
   bool operator==(const ExplainPipelineArguments&) const = default;
 };
+
+/// Adds all options to `command`; parsing writes them into `to`, which must outlive it.
+void add_pipeline_options(CLI::App& command, ExplainPipelineArguments& to);
 
 struct ExplainPipelineSettings {
   /// The checked table of the schedule, without messages, or the user's own.

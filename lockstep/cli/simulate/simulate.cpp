@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/commands.h>
-#include <lockstep/cli/simulate/simulate_options.h>
 #include <lockstep/cli/simulate/simulate_settings.h>
 #include <lockstep/cli/simulate/simulate_text.h>
 #include <lockstep/report/json_report.h>

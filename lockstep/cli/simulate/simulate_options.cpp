@@ -1,4 +1,4 @@
-#include <lockstep/cli/simulate/simulate_options.h>
+#include <lockstep/cli/simulate/simulate_settings.h>
 
 #include <CLI/CLI.hpp>
 

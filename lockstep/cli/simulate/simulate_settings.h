@@ -10,6 +10,10 @@
 #include <lockstep/simulate/simulation.h>
 #include <lockstep/simulate/step_profile.h>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::cli {
 
 inline constexpr const char* kSimulate = "simulate";  ///< begins messages
@@ -30,6 +34,9 @@ struct SimulateArguments {
 
   bool operator==(const SimulateArguments&) const = default;
 };
+
+/// Adds RUN and all options to `command`; parsing writes them into `to`, which must outlive it.
+void add_simulate_options(CLI::App& command, SimulateArguments& to);
 
 struct SimulateSettings {
   simulate::StepProfile profile;  ///< without the run's own transfers if --run-network is given

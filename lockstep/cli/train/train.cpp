@@ -9,8 +9,8 @@
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/train/interrupt_line.h>
 #include <lockstep/cli/train/train_data.h>
-#include <lockstep/cli/train/train_options.h>
 #include <lockstep/cli/train/train_rank.h>
+#include <lockstep/cli/train/train_settings.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/terminal_bar.h>

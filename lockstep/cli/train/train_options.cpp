@@ -1,4 +1,4 @@
-#include <lockstep/cli/train/train_options.h>
+#include <lockstep/cli/train/train_settings.h>
 
 #include <CLI/CLI.hpp>
 

@@ -26,6 +26,10 @@
 #include <lockstep/train/strategies/strategy.h>
 #include <lockstep/train/trainer.h>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::cli {
 
 /// The options as given by the user; absent: the recipe's default.
@@ -82,6 +86,9 @@ struct TrainArguments {
 
   bool operator==(const TrainArguments&) const = default;
 };
+
+/// Adds RECIPE and all options to `command`; parsing writes them into `to`, which must outlive it.
+void add_train_options(CLI::App& command, TrainArguments& to);
 
 struct TrainSettings {
   std::shared_ptr<const recipes::Recipe> recipe;

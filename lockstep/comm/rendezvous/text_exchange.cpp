@@ -161,7 +161,7 @@ void TextExchange::await(const std::vector<std::string>& keys,
   const auto look = time_to_next_look(static_cast<bool>(check), size_);
   while (
       !come_within(std::min(look, std::chrono::ceil<Milliseconds>(deadline.remaining())), keys)) {
-    if (store_->check({kRefusedKey})) leave_with(store_->get_to_str(kRefusedKey));
+    if (const auto reason = refusal()) leave_with(*reason);
     try {
       if (check && !lost) check();
     } catch (const CommError&) {

@@ -1,5 +1,5 @@
 // Where each option of `lockstep train` is stored.
-#include <lockstep/cli/train/train_options.h>
+#include <lockstep/cli/train/train_settings.h>
 
 #include <utility>
 
