@@ -20,6 +20,8 @@ MAKE_CUDA = $(MAKE) --no-print-directory cuda
 # with both compilers.
 CUDA_CHECK = -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_GPU_KIT=ON -DLOCKSTEP_PYTHON_PACKAGE=OFF
 CUDA_TORCH = "$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
+# What the kit is built with must be the version of the machine where it runs.
+KIT_TORCH = "$$(realpath $${LOCKSTEP_KIT_TORCH:-.deps/kit/lib/python3*/site-packages/torch})"
 PYTHON = .deps/venv/bin/python
 # Number of files per translation unit of a room, used when a tree is configured for the first time: 1 is best for
 # work on single files, and 0 (all files of the room) for a build from scratch. test-exhaustive compiles each file of a
@@ -37,6 +39,7 @@ help:  ## list the commands
 	@echo "  LOCKSTEP_DATA   folder that holds mnist/ and cifar10/, if you have them already"
 	@echo "  PRESET          release or debug ($(PRESET))"
 	@echo "  LOCKSTEP_SKIP_CUDA=1  test-all without the CUDA build, DALI and their gigabytes of wheels"
+	@echo "  LOCKSTEP_KIT_TORCH  the torch package that gpu-kit builds with (default: version 2.11.0, which it installs)"
 	@echo "  JOBS, RANKS     parallel compilations ($(JOBS)), processes that train ($(RANKS))"
 
 train: build/$(PRESET)/build.ninja  ## train MNIST on two processes
@@ -170,8 +173,8 @@ gpu:  ## run the GPU tests and benchmarks from build/gpu-kit, and write gpu-repo
 	python3 tools/gpu/run.py --kit build/gpu-kit --output gpu-report $(ARGS)
 
 gpu-kit: bootstrap  ## build the folder that `make gpu` runs, also for other machines
-	$(BOOTSTRAP) cuda
-	cmake --preset gpu --fresh -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH) \
+	[ -n "$${LOCKSTEP_KIT_TORCH:-}" ] || $(BOOTSTRAP) kit
+	cmake --preset gpu --fresh -DLOCKSTEP_TORCH_ROOT=$(KIT_TORCH) \
 	  $$(grep DALI .deps/cmake-args)
 	cmake --build build/gpu -j $(JOBS)
-	python3 tools/gpu/make_kit.py --build build/gpu --torch $(CUDA_TORCH) --kit build/gpu-kit
+	python3 tools/gpu/make_kit.py --build build/gpu --torch $(KIT_TORCH) --kit build/gpu-kit

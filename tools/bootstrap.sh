@@ -3,7 +3,8 @@
 # missing, it takes a tenth of a second and prints nothing.
 #
 #   tools/bootstrap.sh          packages, LibTorch, Python for the oracle tests
-#   tools/bootstrap.sh cuda     also the CUDA build of LibTorch, with torchvision, in .deps/cuda
+#   tools/bootstrap.sh cuda     also the newest CUDA build of LibTorch, with torchvision, in .deps/cuda
+#   tools/bootstrap.sh kit      also the CUDA build of LibTorch that `make gpu-kit` builds with, in .deps/kit
 #   tools/bootstrap.sh clang    also clang++, which `make test-all` compiles our headers with
 #   tools/bootstrap.sh dali     also NVIDIA DALI for the loader, in .deps/dali
 #   tools/bootstrap.sh slurm    also Slurm, which a test of the launch script starts
@@ -21,8 +22,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_version=2.13.0
 peers_torchvision_version=0.28.0  # for torch 2.13; built for CUDA, so that only its Python part is used
-cuda_torch_version=2.11.0         # the newest CUDA build that a released torchvision matches
-cuda_torchvision_version=0.26.0
+cuda_torch_version=2.14.1         # the newest CUDA build that a released torchvision matches
+cuda_torchvision_version=0.29.1
+kit_torch_version=2.11.0          # the oldest, which the machines with a GPU have
+kit_torchvision_version=0.26.0
 dali_version=2.4.0                # its symbols are versioned, so that another version requires a rebuild of the module
 wandb_version=0.25.1              # has a reader in Python, unlike 0.31
 mlflow_version=3.17.2
@@ -206,22 +209,20 @@ install_torch() {
   [[ -f .deps/cmake-args && $(<.deps/cmake-args) == "$args" ]] || echo "$args" >.deps/cmake-args
 }
 
-install_cuda_torch() {
-  make_venv .deps/cuda
-  if ! has_package .deps/cuda torch "$cuda_torch_version" ||
-     ! has_package .deps/cuda torchvision "$cuda_torchvision_version" ||
-     ! has_package .deps/cuda numpy || ! has_package .deps/cuda safetensors; then
-    pip_install .deps/cuda "torch==$cuda_torch_version" "torchvision==$cuda_torchvision_version" \
-      numpy safetensors
+install_cuda_torch() {  # install_cuda_torch FOLDER TORCH_VERSION TORCHVISION_VERSION
+  make_venv "$1"
+  if ! has_package "$1" torch "$2" || ! has_package "$1" torchvision "$3" || ! has_package "$1" numpy ||
+     ! has_package "$1" safetensors; then
+    pip_install "$1" "torch==$2" "torchvision==$3" numpy safetensors
   fi
   # Headers that cuda_runtime.h includes but torch does not require.
-  if ! has_package .deps/cuda nvidia_cuda_crt 13 || ! has_package .deps/cuda nvidia_cuda_cccl 13; then
-    pip_install .deps/cuda "${cuda_headers[@]}"
+  if ! has_package "$1" nvidia_cuda_crt 13 || ! has_package "$1" nvidia_cuda_cccl 13; then
+    pip_install "$1" "${cuda_headers[@]}"
   fi
   # The wheels' libraries are for CUDA 13, and so must be the compiler.
   if ! { nvcc --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | grep -q 'release 13' &&
-     ! has_package .deps/cuda nvidia_cuda_nvcc 13; then
-    pip_install .deps/cuda "${cuda_compiler[@]}"
+     ! has_package "$1" nvidia_cuda_nvcc 13; then
+    pip_install "$1" "${cuda_compiler[@]}"
   fi
 }
 
@@ -280,7 +281,10 @@ if [[ ${1:-} == dali ]]; then
 fi
 install_torch
 if [[ ${1:-} == cuda ]]; then
-  install_cuda_torch
+  install_cuda_torch .deps/cuda "$cuda_torch_version" "$cuda_torchvision_version"
+fi
+if [[ ${1:-} == kit ]]; then
+  install_cuda_torch .deps/kit "$kit_torch_version" "$kit_torchvision_version"
 fi
 if [[ ${1:-} == peers ]]; then
   install_peers

@@ -391,7 +391,7 @@ TEST_F(OnADevice, DataParallelRepeatsADeviceOnlyIfAsked) {
   EXPECT_THAT(checked_devices({second, first}), ElementsAre(second, first));
   EXPECT_EQ(message_of<ConfigError>([&] { checked_devices({first, second, first}); }),
             lockstep::str("DataParallel: ", first,
-                          " is given twice; give each replica a GPU of its own, or set "
+                          " is listed twice; use a different GPU for each replica, or set "
                           "DataParallelOptions::share_gpus"));
   EXPECT_THAT(checked_devices({first, second, first}, /*share_gpus=*/true),
               ElementsAre(first, second, first));

@@ -110,12 +110,24 @@ class MakefileTest(unittest.TestCase):
         run = "run --kit build/gpu-kit --output gpu-report --only tests\n"
         status, calls = self.make("gpu", "ARGS=--only tests")
         self.assertEqual(status, 0)
-        self.assertRegex(calls, r"bootstrap cuda\ncmake --preset gpu [^\n]*\ncmake --build build/gpu [^\n]*\nmake_kit\n" + run)
+        built = r"cmake --preset gpu [^\n]*\ncmake --build build/gpu [^\n]*\nmake_kit\n"
+        self.assertRegex(calls, r"bootstrap kit\n" + built + run)
         self.assertEqual(self.make("gpu", "ARGS=--only tests"), (0, run))  # the kit exists
         subprocess.run(["tar", "-cJf", "gpu-kit.tar.xz", "gpu-kit"], cwd=self.root / "build", check=True)
         shutil.rmtree(self.root / "build/gpu-kit")
         self.assertEqual(self.make("gpu", "ARGS=--only tests"), (0, run))  # nothing is installed or built
         self.assertTrue((self.root / "build/gpu-kit/kit.json").exists())
+
+    def test_the_gpu_kit_is_built_with_a_libtorch_of_the_users(self):
+        (self.root / "tools/gpu").mkdir()
+        (self.root / "tools/gpu/make_kit.py").write_text("import sys\nprint('make_kit', *sys.argv[1:], file=open('calls', 'a'))\n")
+        (self.root / "their/torch").mkdir(parents=True)
+        status, calls = self.make("gpu-kit", LOCKSTEP_KIT_TORCH="their/torch")
+        self.assertEqual(status, 0, calls)
+        self.assertNotIn("bootstrap kit", calls)
+        torch = str(self.root.resolve() / "their/torch")
+        self.assertIn(f"-DLOCKSTEP_TORCH_ROOT={torch}", calls)
+        self.assertIn(f"make_kit --build build/gpu --torch {torch} --kit build/gpu-kit", calls)
 
     def test_the_cuda_build_compiles_the_tests_of_gpus(self):
         calls = self.make("cuda")[1]

@@ -64,7 +64,8 @@ def probe(python, seconds):
 
 def find_python(given):
     """Returns (Python, what its torch reports) for the given Python, or for the first one with a torch for CUDA."""
-    candidates = [given] if given else [ROOT / ".deps/cuda/bin/python", sys.executable, "python3"]
+    ours = [ROOT / ".deps/kit/bin/python", ROOT / ".deps/cuda/bin/python"]
+    candidates = [given] if given else [*ours, sys.executable, "python3"]
     budget, answers = processes.Budget(ALL_PROBES_SECONDS), {}
     for python in candidates:
         path = shutil.which(python) or str(python)

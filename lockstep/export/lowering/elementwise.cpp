@@ -181,10 +181,7 @@ void lower_div(RecordedOperation& op, const Operator&) {
   const RoundedQuotient given = rounded_quotient(op, type);
   const std::string quotient = op.add("Div", {given.a, given.b});
   const std::string zero = given.is_wide ? op.wide_scalar(0, type) : op.graph().scalar(0, type);
-  const std::string is_negative = op.add("Less", {quotient, zero});
-  const std::string whole =
-      op.add("Where", {is_negative, op.add("Ceil", {quotient}), op.add("Floor", {quotient})});
-  op.bind(op.narrowed(whole, type));
+  op.bind(op.narrowed(truncated(op, quotient, zero), type));
 }
 
 void lower_floor_divide(RecordedOperation& op, const Operator&) {
@@ -345,12 +342,12 @@ void lower_erfc(RecordedOperation& op, const Operator&) {
 
 void lower_trunc(RecordedOperation& op, const Operator&) {
   if (!at::isFloatingType(op.result_type())) return op.bind(op.tensor(0));
-  op.bind(truncated(op, op.tensor(0), op.result_type()));
+  op.bind(truncated(op, op.tensor(0), op.graph().scalar(0, op.result_type())));
 }
 
 void lower_frac(RecordedOperation& op, const Operator&) {
   const std::string x = op.tensor(0);
-  op.result("Sub", {x, truncated(op, x, op.result_type())});
+  op.result("Sub", {x, truncated(op, x, op.graph().scalar(0, op.result_type()))});
 }
 
 // LibTorch's sign of NaN is 0.

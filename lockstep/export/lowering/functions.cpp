@@ -27,9 +27,8 @@ std::string expm1(RecordedOperation& op, const std::string& x, at::ScalarType ty
   return op.narrowed(op.add("Where", {op.add("Equal", {power, one}), wide, corrected}), type);
 }
 
-std::string truncated(RecordedOperation& op, const std::string& x, at::ScalarType type) {
-  if (!at::isFloatingType(type)) return x;
-  const std::string is_negative = op.add("Less", {x, op.graph().scalar(0, type)});
+std::string truncated(RecordedOperation& op, const std::string& x, const std::string& zero) {
+  const std::string is_negative = op.add("Less", {x, zero});
   return op.add("Where", {is_negative, op.add("Ceil", {x}), op.add("Floor", {x})});
 }
 

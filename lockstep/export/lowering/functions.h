@@ -19,8 +19,8 @@ std::string wide_sigmoid(RecordedOperation& op, const std::string& x, at::Scalar
 /// exp(x) - 1, also for x near 0.
 std::string expm1(RecordedOperation& op, const std::string& x, at::ScalarType type);
 
-/// Rounds towards zero.
-std::string truncated(RecordedOperation& op, const std::string& x, at::ScalarType type);
+/// Rounds floating-point numbers towards zero; `zero` has their type.
+std::string truncated(RecordedOperation& op, const std::string& x, const std::string& zero);
 
 enum class Extreme { kMinimum, kMaximum };
 

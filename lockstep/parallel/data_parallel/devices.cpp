@@ -40,9 +40,10 @@ std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices, b
   for (std::size_t i = 0; i < devices.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (devices[i].is_cpu() || devices[i] != devices[j]) continue;
-      throw ConfigError(lockstep::str("DataParallel: ", devices[i],
-                                      " is given twice; give each replica a GPU of its own, or set "
-                                      "DataParallelOptions::share_gpus"));
+      throw ConfigError(
+          lockstep::str("DataParallel: ", devices[i],
+                        " is listed twice; use a different GPU for each replica, or set "
+                        "DataParallelOptions::share_gpus"));
     }
   }
   return devices;

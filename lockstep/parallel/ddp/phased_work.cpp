@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <lockstep/core/clock.h>
+
 namespace lockstep {
 
 PhasedWork::PhasedWork(std::shared_ptr<Work> first, std::vector<Phase> rest)
@@ -27,7 +29,13 @@ bool PhasedWork::advance(std::optional<std::chrono::milliseconds> timeout) {
 bool PhasedWork::advance() { return advance(std::nullopt); }
 
 void PhasedWork::wait(std::optional<std::chrono::milliseconds> timeout) {
-  while (advance(timeout)) {
+  const std::optional<Deadline> deadline =
+      timeout ? std::optional<Deadline>(*timeout) : std::nullopt;
+  const auto left = [&]() -> std::optional<std::chrono::milliseconds> {
+    if (!deadline) return std::nullopt;
+    return std::chrono::ceil<std::chrono::milliseconds>(deadline->remaining());
+  };
+  while (advance(left())) {
   }
 }
 

@@ -30,7 +30,7 @@ class LOCKSTEP_API PhasedWork final : public Work {
   /// Waits for the current phase and starts the next one. Returns false if it was the last.
   bool advance();
 
-  /// Runs all remaining phases. `timeout` applies to each phase.
+  /// Runs all remaining phases. `timeout` applies to all of them together.
   void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) override;
   /// Makes progress on the current phase. Returns true if the last phase has ended, or if any phase
   /// has failed.

@@ -95,7 +95,7 @@ TEST_F(DataParallelOnGpus, RefusesAGpuThatIsListedTwiceUnlessAsked) {
   SmallNet net;
   net->to(gpu);
   EXPECT_EQ(testing_support::message_of<ConfigError>([&] { DataParallel dp(net, {gpu, gpu}); }),
-            "DataParallel: cuda:0 is given twice; give each replica a GPU of its own, or set "
+            "DataParallel: cuda:0 is listed twice; use a different GPU for each replica, or set "
             "DataParallelOptions::share_gpus");
 }
 

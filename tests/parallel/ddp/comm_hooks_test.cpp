@@ -25,6 +25,7 @@
 namespace lockstep::parallel {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::CommHooks;
@@ -93,6 +94,34 @@ TEST_F(PhasedWorkTest, StartsEachPhaseWhenTheOneBeforeHasEnded) {
   EXPECT_EQ(work.error(), nullptr);
   work.wait();
   EXPECT_EQ(log.size(), 6) << "nothing is left for a second wait";
+}
+
+TEST_F(PhasedWorkTest, PhasesShareOneTimeout) {
+  // Takes 20 ms, and says how much time it was given.
+  class SlowWork final : public Work {
+   public:
+    explicit SlowWork(std::vector<std::optional<std::chrono::milliseconds>>& given)
+        : given_(given) {}
+    void wait(std::optional<std::chrono::milliseconds> timeout) override {
+      given_.push_back(timeout);
+      std::this_thread::sleep_for(20ms);
+    }
+    bool is_completed() override { return true; }
+    std::exception_ptr error() const override { return nullptr; }
+
+   private:
+    std::vector<std::optional<std::chrono::milliseconds>>& given_;
+  };
+  std::vector<std::optional<std::chrono::milliseconds>> given;
+  const auto slow = [&] { return std::make_shared<SlowWork>(given); };
+  PhasedWork(slow(), {slow, slow}).wait(60'000ms);
+  ASSERT_EQ(given.size(), 3);
+  EXPECT_LE(*given[0], 60'000ms);
+  EXPECT_LE(*given[1], 59'980ms);
+  EXPECT_LE(*given[2], 59'960ms);
+  given.clear();
+  PhasedWork(slow(), {slow}).wait();
+  EXPECT_THAT(given, ElementsAre(std::nullopt, std::nullopt));
 }
 
 TEST_F(PhasedWorkTest, AllStartTheirNextPhaseBeforeAnyIsWaitedFor) {
