@@ -1,6 +1,10 @@
 #include <lockstep/optim/distinct.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
 #include <unordered_set>
+#include <vector>
 
 namespace lockstep::optim {
 namespace {
@@ -23,6 +27,35 @@ List each_once(const List& list) {
 
 Tensors distinct(const Tensors& tensors) { return each_once(tensors); }
 NamedTensors distinct(const NamedTensors& tensors) { return each_once(tensors); }
+
+std::optional<std::pair<std::string, std::string>> first_overlap(const NamedTensors& tensors) {
+  struct Span {
+    torch::Device device;
+    const std::byte* begin;
+    const std::byte* end;
+    const std::string* name;
+  };
+  std::vector<Span> spans;
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.layout() != torch::kStrided || tensor.numel() == 0) continue;
+    const auto* begin = static_cast<const std::byte*>(tensor.const_data_ptr());
+    if (begin == nullptr) continue;  // on device meta
+    std::int64_t last = 0;
+    for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const auto bytes = static_cast<std::size_t>(last + 1) * tensor.element_size();
+    spans.push_back({tensor.device(), begin, begin + bytes, &name});
+  }
+  const auto place = [](const Span& span) {
+    return std::tuple(span.device.type(), span.device.index(), span.begin);
+  };
+  std::stable_sort(spans.begin(), spans.end(),
+                   [&](const Span& a, const Span& b) { return place(a) < place(b); });
+  for (std::size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i].device != spans[i - 1].device || spans[i].begin >= spans[i - 1].end) continue;
+    return std::pair(*spans[i - 1].name, *spans[i].name);
+  }
+  return std::nullopt;
+}
 
 torch::Tensor without_lazy_marks(const torch::Tensor& tensor) {
   const torch::Tensor positive = tensor.is_neg() ? at::_neg_view(tensor) : tensor;

@@ -1,6 +1,10 @@
 // Lists of tensors in the form that kernels for lists need: each tensor once, without lazy marks.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <utility>
+
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/optim/update_rule.h>
 
@@ -13,6 +17,10 @@ Tensors distinct(const Tensors& tensors);
 
 /// As above, with the first of its names.
 NamedTensors distinct(const NamedTensors& tensors);
+
+/// The names of two of `tensors` that share memory, if there are any. `tensors` must not contain a
+/// tensor twice. Each is taken to fill the memory from its first to its last element.
+std::optional<std::pair<std::string, std::string>> first_overlap(const NamedTensors& tensors);
 
 /// The memory of `tensor`, without the mark of a lazy conjugate or negative, which LibTorch's
 /// kernels for lists refuse. Its elements have the same magnitudes, so it has the same norm, and

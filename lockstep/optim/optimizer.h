@@ -34,7 +34,8 @@ namespace lockstep {
 /// with this class every rank would step them, which is not detected. Not thread-safe.
 class LOCKSTEP_API Optimizer {
  public:
-  /// Throws ConfigError for invalid options and if a parameter's memory has holes or overlaps.
+  /// Throws ConfigError for invalid options, if a parameter's memory has holes or overlaps, and if
+  /// two parameters share memory, as set_data() makes them.
   Optimizer(const torch::nn::Module& module, const OptimizerOptions& options);
   Optimizer(const NamedTensors& parameters, const OptimizerOptions& options);
   /// Takes groups with separate options, such as different learning rates or no weight decay: see

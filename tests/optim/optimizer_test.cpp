@@ -466,6 +466,37 @@ TEST(Optimizer, RefusesAParameterWithHoles) {
               HasSubstr("parameter one has strides [0] for shape [3]"));
 }
 
+// A fused kernel takes all parameters at once, so that updates of the same memory would be lost.
+TEST(Optimizer, RefusesParametersThatShareMemory) {
+  const auto refusal = [](const NamedTensors& parameters) {
+    return message_of<ConfigError>([&] { Optimizer(parameters, SgdOptions{}); });
+  };
+  const torch::Tensor memory = torch::zeros({12});
+  const torch::Tensor tied = torch::empty({12});
+  tied.set_data(memory);
+  EXPECT_EQ(refusal({{"a", memory}, {"b", tied}}),
+            "optimizer: parameters 'a' and 'b' share memory, so that their updates would overwrite "
+            "each other; use one parameter in both places, for example torch::linear(x, "
+            "embedding->weight)");
+  const torch::Tensor square = torch::zeros({3, 3});
+  EXPECT_THAT(refusal({{"b", torch::zeros({2})}, {"square", square}, {"turned", square.t()}}),
+              HasSubstr("parameters 'square' and 'turned' share memory"));
+  EXPECT_THAT(refusal({{"last", memory.slice(0, 7)}, {"first", memory.slice(0, 0, 8)}}),
+              HasSubstr("parameters 'first' and 'last' share memory"));
+  EXPECT_THAT(refusal({{"one", memory[11]}, {"none", torch::empty({0})}, {"all", memory}}),
+              HasSubstr("parameters 'all' and 'one' share memory"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                Optimizer({{.parameters = {{"a", memory}}, .options = SgdOptions{.lr = 1}},
+                           {.parameters = {{"b", tied}}, .options = SgdOptions{.lr = 2}}});
+              }),
+              HasSubstr("parameters 'a' and 'b' share memory"));
+  // Neighbours in one piece of memory share nothing, and neither does a tensor without elements.
+  Optimizer({{"first", memory.slice(0, 0, 4)},
+             {"none", memory.slice(0, 2, 2)},
+             {"second", memory.slice(0, 4)}},
+            SgdOptions{});
+}
+
 TEST(Optimizer, StepsSparseGradientsWithPlainSgdOnly) {
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(10, 3).sparse(true));
   const auto backward = [&] {

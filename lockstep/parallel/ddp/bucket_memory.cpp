@@ -6,6 +6,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/optim/distinct.h>
 
 namespace lockstep::detail {
 namespace {
@@ -126,12 +127,7 @@ void leave_shared_memory(GradBucket& bucket) noexcept {
 
 void check_movable(const std::vector<NamedParameter>& parameters, ParameterMemory memory) {
   if (memory == ParameterMemory::kAsIs) return;
-  struct Span {
-    const std::byte* begin;
-    const std::byte* end;
-    const std::string* name;
-  };
-  std::vector<Span> spans;
+  NamedTensors named;
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.is_non_overlapping_and_dense()) {
       throw ConfigError(lockstep::str("DistributedDataParallel: parameter '", name,
@@ -139,15 +135,11 @@ void check_movable(const std::vector<NamedParameter>& parameters, ParameterMemor
                                       " has gaps and can't be moved; make it contiguous or use "
                                       "parameter_memory kAsIs"));
     }
-    const auto* begin = static_cast<const std::byte*>(tensor.const_data_ptr());
-    spans.push_back({begin, begin + tensor.nbytes(), &name});
+    named.emplace_back(name, tensor);
   }
-  std::sort(spans.begin(), spans.end(),
-            [](const Span& a, const Span& b) { return a.begin < b.begin; });
-  for (std::size_t i = 1; i < spans.size(); ++i) {
-    if (spans[i].begin >= spans[i - 1].end) continue;
-    throw ConfigError(lockstep::str("DistributedDataParallel: parameters '", *spans[i - 1].name,
-                                    "' and '", *spans[i].name,
+  if (const auto pair = optim::first_overlap(named)) {
+    throw ConfigError(lockstep::str("DistributedDataParallel: parameters '", pair->first, "' and '",
+                                    pair->second,
                                     "' share memory, which moving them would end; use "
                                     "parameter_memory kAsIs"));
   }
