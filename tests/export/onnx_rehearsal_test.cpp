@@ -297,6 +297,66 @@ TEST_F(OnnxRehearsal, AnUnusedCallForOneOfTheRecordedBatches) {
 }
 
 // What no output depends on may follow the batch in ways that a model could not.
+// What forward() does after an exception is a branch, which a trace does not show.
+TEST_F(OnnxRehearsal, ExceptionsThatForwardCatches) {
+  const auto fails = [](const Tensor& x) { return x.add(torch::ones({2, 7})); };
+  const Code always = [&](const Tensor& x) {
+    try {
+      fails(x);
+    } catch (const c10::Error&) {
+    }
+    return x * 2;
+  };
+  const char* const caught =
+      "forward() catches an exception of an operation of LibTorch in 0 (parameter 0.weight); a "
+      "trace cannot contain what it does then: check the operation's arguments before the call";
+  EXPECT_THAT(refusal(always, 3), HasSubstr(caught));
+  EXPECT_THAT(refusal(always, 1), HasSubstr(caught));
+  const Code with_one_sample = [&](const Tensor& x) {
+    try {
+      return x.size(0) == 1 ? fails(x) : x * 2;
+    } catch (const std::exception&) {
+      return x * 3;
+    }
+  };
+  EXPECT_THAT(refusal(with_one_sample, 3), HasSubstr(caught));
+  // Batches that are only rehearsed: what differs from the trace is an exception, too.
+  const Code with_many = [&](const Tensor& x) {
+    Tensor y = x;
+    try {
+      if (x.size(0) > 99) y = x.exp();
+    } catch (...) {
+    }
+    return y * 2;
+  };
+  EXPECT_THAT(refusal(with_many, 3),
+              HasSubstr("with a batch of 100, forward() goes another way after 0 (parameter "
+                        "0.weight): it calls aten::exp where aten::mul was recorded"));
+  const Code fails_with_many = [&](const Tensor& x) {
+    try {
+      return x.size(0) > 99 ? x.mul(torch::ones({2, 7})) : x.mul(torch::ones({1, 3}));
+    } catch (const std::exception&) {
+      return x.mul(torch::ones({1, 3}));
+    }
+  };
+  EXPECT_NE(refusal(fails_with_many, 3), "nothing was refused");
+}
+
+// Only other values than those of the example reach the exception.
+TEST_F(OnnxRehearsal, ExceptionsForOtherValues) {
+  torch::nn::Module net;
+  const Tensor table = net.register_parameter("table", torch::rand({10, 4}));
+  const OnnxForward forward = [&](const std::vector<Tensor>& x) -> std::vector<Tensor> {
+    try {
+      return {torch::embedding(table, x[0]).sum(1)};
+    } catch (const c10::Error&) {
+      return {x[0].to(torch::kFloat)};
+    }
+  };
+  EXPECT_THAT(refusal_of(net, forward, {torch::tensor({{9, 8}, {9, 9}})}),
+              HasSubstr("forward() catches an exception of an operation"));
+}
+
 TEST_F(OnnxRehearsal, CallsThatAreAlikeOrMatterToNoOutput) {
   const std::vector<Code> codes = {
       [](const Tensor& x) { return x.multiply(2).divide(3).subtract(1).clip(0, 1); },

@@ -56,6 +56,19 @@ void refuse_unknown_forms(const torch::jit::Graph& graph, std::size_t inputs,
   }
 }
 
+// An operation of LibTorch switches the tracer off while it runs, and an exception leaves it off.
+void refuse_caught_exception(const torch::jit::Graph& graph, std::size_t inputs,
+                             const NamedParameters& parameters) {
+  if (torch::jit::tracer::getTracingState() != nullptr) return;
+  const ModuleLocations locations = module_locations_of(graph, inputs, parameters);
+  ModuleLocation last;
+  for (const torch::jit::Node* node : graph.nodes()) last = locations.at(node);
+  throw CaughtException(
+      str("export_onnx: forward() catches an exception of an operation of LibTorch ", last.text(),
+          "; a trace cannot contain what it does then: check the operation's arguments before the "
+          "call"));
+}
+
 // The tensors that an operation returns; the members of a list are in the node that unpacks it.
 at::ArrayRef<const torch::jit::Value*> results_of(const torch::jit::Node& node) {
   const torch::jit::Node* source = &node;
@@ -141,6 +154,7 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     Tensors given;
     for (const auto& value : stack) given.push_back(value.toTensor());
     recording.outputs = forward(given);
+    refuse_caught_exception(*unfinished, inputs.size(), parameters);
     observer.finish();
     CallReader reader(*unfinished);
     for (const at::Tensor& output : recording.outputs) {
@@ -162,6 +176,8 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     for (at::Tensor& output : recording.outputs) {
       if (output.defined()) output = output.clone();
     }
+  } catch (const CaughtException&) {
+    throw;
   } catch (const c10::Error& error) {
     if (unfinished != nullptr) refuse_unknown_forms(*unfinished, inputs.size(), parameters);
     explain(error);

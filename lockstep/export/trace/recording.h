@@ -12,6 +12,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/types.h>
 
+#include <lockstep/core/error.h>
 #include <lockstep/export/trace/extent.h>
 
 namespace lockstep::onnx {
@@ -68,8 +69,15 @@ struct Recording {
   std::vector<std::string> reads{};
 };
 
-/// Calls forward() with copies of `inputs`, without gradients, and records it. Throws ConfigError
-/// if an output is not computed from inputs or parameters by LibTorch operations, if forward() uses
+/// forward() caught an exception of an operation. What it did then is a branch on the operation's
+/// arguments, and LibTorch's tracer has ended.
+class CaughtException : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
+/// Calls forward() with copies of `inputs`, without gradients, and records it. Throws
+/// CaughtException, and ConfigError if an output is not computed from inputs or parameters by LibTorch operations, if forward() uses
 /// a tensor that requires a gradient but is not a parameter, or if the tracer cannot record an
 /// operation. Other exceptions of forward() pass through. Uses the calling thread's tracer.
 Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters);

@@ -175,6 +175,7 @@ class Rehearsal {
              parameter.first.ends_with("q_proj_weight");
     });
     const Tensors outputs = forward(given);
+    if (failure_) std::rethrow_exception(failure_);  // forward() has caught it
     if (next_ < calls().size()) {
       throw Divergence(str("ends ", place(), ", before ", calls()[next_].name));
     }
@@ -182,7 +183,7 @@ class Rehearsal {
   }
 
   // Called in place of each operation.
-  void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
+  void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) try {
     const std::string name = op.schema().name();
     if (values_decide_sizes(op, stack)) {
       throw Divergence(str("reads values out of a tensor as a size, by ", name, ", ", place()));
@@ -196,6 +197,9 @@ class Rehearsal {
     }
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey),
                        &stack);
+  } catch (...) {
+    if (!failure_) failure_ = std::current_exception();
+    throw;
   }
 
   // "after fc (parameter fc.weight)"
@@ -490,6 +494,7 @@ class Rehearsal {
   const std::int64_t batch_;
   std::size_t next_ = 0;  // among the recorded calls
   bool has_attention_ = false;
+  std::exception_ptr failure_;  // the first exception of an operation
   std::unordered_map<const c10::TensorImpl*, Known> known_;
   // Weakly held, so that no other tensor reuses their identities, and LibTorch's factories do not
   // copy what has a second owner.
@@ -552,8 +557,7 @@ bool rehearse_batch(const Forward& forward, const NamedParameters& parameters, c
     const char* advice =
         trace.batch == 0 ? ": a recorded graph has one way; let forward() act alike in every call"
                          : ": a graph has one way for all batches; compute the condition with "
-                           "operations such as "
-                           "torch::where(), or export with dynamic_batch = false";
+                           "torch::where() or the like, or export with dynamic_batch = false";
     if (is_read) {
       advice =
           ", and a trace cannot see what depends on it: use torch::where() and operations of fixed "

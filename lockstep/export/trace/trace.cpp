@@ -167,6 +167,8 @@ Recording record_other_values(const Forward& forward, const Tensors& inputs, int
     try {
       given = proposals[i];
       return record(forward, given, parameters);
+    } catch (const CaughtException&) {
+      throw;
     } catch (const std::exception&) {  // the next proposal is closer to the example
     }
   }
