@@ -133,6 +133,27 @@ ExportCase half_of_extreme_constants() {
   return half;
 }
 
+// Whole numbers in an input of floats, of which float16 has no odd ones beyond 2048.
+ExportCase half_of_whole_numbers() {
+  nn::Embedding embedding(5000, 8);
+  ExportCase half{.name = "whole_numbers_half", .module = embedding.ptr()};
+  half.forward = [embedding](const Tensors& x) mutable {
+    const torch::Tensor ids = x[0].slice(1, 0, 3);
+    return Tensors{embedding->forward(ids.to(torch::kLong)),
+                   x[0].remainder(7),
+                   x[0].fmod(7),
+                   (x[0] * 1e-8).to(torch::kBool).to(torch::kFloat),
+                   torch::floor_divide(ids.unsqueeze(1), 3),
+                   x[0].select(1, 3).to(torch::kInt)};
+  };
+  half.inputs = {[](std::int64_t batch) {
+    return torch::randint(0, 2500, {batch, 4}).to(torch::kFloat) * 2 + 1;
+  }};
+  half.options.half = true;
+  half.tolerance = 1e-2;
+  return half;
+}
+
 }  // namespace
 
 // Two weights of 2.2 GB each, so that the last layer's weight begins beyond a 32-bit offset.
@@ -182,6 +203,7 @@ std::vector<ExportCase> net_cases() {
   cases.push_back(std::move(half));
   cases.push_back(half_of_squares());
   cases.push_back(half_of_extreme_constants());
+  cases.push_back(half_of_whole_numbers());
   ExportCase apart =
       case_of("auto_encoder_external_data", "", Autoencoder(), floats({3, 160, 160}));
   apart.options.most_bytes_in_one_file = 8192;

@@ -37,6 +37,52 @@ at::ScalarType scalar_type_in(const Value& value) {
   return value.type()->expectRef<c10::TensorType>().scalarType().value_or(at::kFloat);
 }
 
+bool is_float32(const Value& value) {
+  return value.type()->kind() == c10::TypeKind::TensorType && scalar_type_in(value) == at::kFloat;
+}
+
+// Operations whose results are elements of their first argument.
+bool picks_elements(const Node& node) {
+  static const std::set<std::string_view> kPicks = {
+      "aten::alias",        "aten::chunk",     "aten::clone",     "aten::contiguous",
+      "aten::detach",       "aten::expand",    "aten::flatten",   "aten::index",
+      "aten::index_select", "aten::narrow",    "aten::permute",   "aten::repeat",
+      "aten::reshape",      "aten::select",    "aten::slice",     "aten::split",
+      "aten::squeeze",      "aten::transpose", "aten::unbind",    "aten::unsqueeze",
+      "aten::unflatten",    "aten::view",      "prim::ListUnpack"};
+  return kPicks.contains(node.kind().toQualString());
+}
+
+// Operations that need each digit of a whole number in a float.
+bool reads_whole_numbers(const Node& node) {
+  static const std::set<std::string_view> kRemainders = {"aten::floor_divide", "aten::fmod",
+                                                         "aten::frac", "aten::remainder"};
+  const std::string_view name = node.kind().toQualString();
+  if (kRemainders.contains(name)) return true;
+  if (name != "aten::to" && name != "aten::_to_copy" && name != "aten::type_as") return false;
+  const Value& result = *node.output();
+  return result.type()->kind() == c10::TypeKind::TensorType &&
+         !at::isFloatingType(scalar_type_in(result));
+}
+
+// The inputs of float32 from which forward() takes whole numbers, such as indices. float16 holds
+// whole numbers up to 2048 only.
+std::set<const Value*> inputs_with_whole_numbers(const torch::jit::Graph& graph) {
+  std::map<const Value*, const Value*> source;  // of values that are elements of an input
+  for (const Value* input : graph.inputs()) {
+    if (is_float32(*input)) source[input] = input;
+  }
+  std::set<const Value*> found;
+  for (const Node* node : graph.nodes()) {
+    if (node->inputs().empty() || !source.contains(node->input(0))) continue;
+    const Value* const input = source[node->input(0)];
+    if (reads_whole_numbers(*node)) found.insert(input);
+    if (!picks_elements(*node)) continue;
+    for (const Value* output : node->outputs()) source[output] = input;
+  }
+  return found;
+}
+
 // Where and why operators cannot be exported; several places may share a reason.
 class Refusals {
  public:
@@ -108,13 +154,14 @@ class Translator {
         throw ConfigError(str("export_onnx: two inputs or outputs have the name '", name, "'"));
       }
     }
+    const std::set<const Value*> precise = inputs_with_whole_numbers(*trace_.recording.graph);
     for (std::size_t i = 0; i < input_count_; ++i) {
       builder_.graph().inputs.push_back(value_info(names[i], *values[i], names[i]));
       builder_.declare(names[i], builder_.graph().inputs.back().type);
-      const bool is_float32 = scalar_type_in(*values[i]) == at::kFloat;
+      const bool is_rounded = is_float32(*values[i]) && !precise.contains(values[i]);
       operands_[values[i]] = {
-          .name = is_float32 ? builder_.cast(names[i], builder_.type_of(at::kFloat)) : names[i],
-          .is_float32 = is_float32};
+          .name = is_rounded ? builder_.cast(names[i], builder_.type_of(at::kFloat)) : names[i],
+          .is_float32 = is_float32(*values[i])};
       if (trace_.batch_dimensions[i] >= 0 && !has_batch_source_) {
         builder_.set_batch_source(names[i], trace_.batch_dimensions[i]);
         has_batch_source_ = true;
