@@ -78,10 +78,14 @@ int ProcessGroup::Impl::run(comm::Prepared&& prepared, int tag) {
 // more.
 bool ProcessGroup::Impl::run_at_once(comm::Prepared& prepared) {
   if (must_wait(prepared) || !needs_no_work(prepared.call)) return false;
+  std::unique_lock turn(order_mutex_);
   log->number(prepared.call);
   std::optional<comm::FlightRecorder::Id> noted;
   // Recorded while the peers' answer is on its way, which takes about as long.
-  const auto note = [&] { noted = log->created(prepared.call, /*begun=*/true); };
+  const auto note = [&] {
+    if (turn.owns_lock()) turn.unlock();
+    noted = log->created(prepared.call, /*begun=*/true);
+  };
   const auto id = [&] {
     if (!noted) note();
     return *noted;
@@ -136,6 +140,10 @@ auto ProcessGroup::Impl::noting(std::span<const comm::FlightRecorder::Id> ids,
 }
 
 ProcessGroup::Impl::Started ProcessGroup::Impl::begin(comm::Prepared& prepared, int tag) {
+  const CallKind kind = prepared.call.description.kind;
+  std::unique_lock turn(order_mutex_, std::defer_lock);
+  // A message may have to start while another thread's collective compares the ranks' calls.
+  if (kind != CallKind::kSend && kind != CallKind::kRecv) turn.lock();
   log->number(prepared.call);
   const auto id = log->created(prepared.call);
   if (must_wait(prepared)) return {begin_staged(prepared, tag, id), id};

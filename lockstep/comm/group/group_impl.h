@@ -103,6 +103,9 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   const std::shared_ptr<comm::StagedStarts> staged_;
   /// Compares the calls of all ranks; null unless it was requested.
   std::unique_ptr<comm::Fingerprints> fingerprints_;
+  /// Held from the numbering of a collective to its start, so that those of several threads start
+  /// in the order of their numbers, which the ranks compare.
+  std::mutex order_mutex_;
   std::mutex mutex_;  // guards the exchange and the counters
   std::uint64_t told_ = 0;
   std::uint64_t children_ = 0;

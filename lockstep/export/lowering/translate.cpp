@@ -68,7 +68,7 @@ bool reads_whole_numbers(const Node& node) {
 // The inputs of float32 from which forward() takes whole numbers, such as indices. float16 holds
 // whole numbers up to 2048 only.
 std::set<const Value*> inputs_with_whole_numbers(const torch::jit::Graph& graph) {
-  std::map<const Value*, const Value*> source;  // of values that are elements of an input
+  std::map<const Value*, const Value*> source;  // the input that a value is taken from
   for (const Value* input : graph.inputs()) {
     if (is_float32(*input)) source[input] = input;
   }

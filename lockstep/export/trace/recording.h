@@ -77,9 +77,10 @@ class CaughtException : public ConfigError {
 };
 
 /// Calls forward() with copies of `inputs`, without gradients, and records it. Throws
-/// CaughtException, and ConfigError if an output is not computed from inputs or parameters by LibTorch operations, if forward() uses
-/// a tensor that requires a gradient but is not a parameter, or if the tracer cannot record an
-/// operation. Other exceptions of forward() pass through. Uses the calling thread's tracer.
+/// CaughtException, and ConfigError if an output is not computed from inputs or parameters by
+/// LibTorch operations, if forward() uses a tensor that requires a gradient but is not a parameter,
+/// or if the tracer cannot record an operation. Other exceptions of forward() pass through. Uses
+/// the calling thread's tracer.
 Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters);
 
 /// Computes the outputs of the recorded operations for `inputs`.

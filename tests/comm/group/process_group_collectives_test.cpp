@@ -2,6 +2,8 @@
 // threads.
 #include <lockstep/comm/group/process_group.h>
 
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -326,6 +328,32 @@ TEST_P(Collectives, RunInOrderWhenStartedTogether) {
                     "sum");
       require_equal(tensors[place + 1], torch::full({6, 4}, i % size + i), "broadcast");
     }
+  });
+}
+
+// Each rank's threads race. Which of their calls meet is open, but all have the same result.
+TEST_P(Collectives, StartInTheOrderOfTheirNumbersOnSeveralThreads) {
+  run([](ProcessGroup group) {
+    std::vector<std::string> errors(2);
+    const auto reduce = [&](std::size_t thread) {
+      try {
+        for (int i = 0; i < 100; ++i) {
+          const torch::Tensor ones = torch::ones({100});
+          if (i % 2 == 0) {
+            group.all_reduce(ones);
+          } else {
+            group.async_all_reduce(ones)->wait();
+          }
+          LOCKSTEP_CHECK(ones.equal(torch::full({100}, static_cast<float>(group.size()))), i);
+        }
+      } catch (const std::exception& error) {
+        errors[thread] = error.what();
+      }
+    };
+    std::thread other([&] { reduce(1); });
+    reduce(0);
+    other.join();
+    LOCKSTEP_CHECK(errors == std::vector<std::string>(2), errors[0], " | ", errors[1]);
   });
 }
 
