@@ -92,6 +92,13 @@ std::optional<std::string> after(const std::string& text, const std::string& pre
   return text.substr(prefix.size());
 }
 
+// The option that the error gives too few values for; null for other errors.
+const CLI::Option* option_without_value(const CLI::App& command, const CLI::ParseError& error) {
+  const std::string text = error.what();
+  if (!text.ends_with(" missing") || !text.starts_with("--")) return nullptr;
+  return command.get_option_no_throw(text.substr(0, text.find(':')));
+}
+
 // The message about an error that no unknown word has caused.
 std::string missing_or_wrong(const CLI::App& command, const CLI::ParseError& error) {
   const std::vector<std::string> subcommands = subcommand_words(command);
@@ -106,8 +113,11 @@ std::string missing_or_wrong(const CLI::App& command, const CLI::ParseError& err
                  "'");
     }
   }
-  const std::string option = text.substr(0, text.find(':'));
-  if (text.ends_with(" missing") && text.starts_with("--")) return option + " needs a value";
+  if (const CLI::Option* const option = option_without_value(command, error)) {
+    const int values = option->get_items_expected_min();
+    return option->get_name() +
+           (values == 1 ? " needs a value" : str(" needs ", values, " values"));
+  }
   return text;
 }
 
@@ -145,7 +155,10 @@ std::string usage_error(const CLI::App& app, std::vector<std::string> words,
   // Arguments of the program that the command starts are not checked.
   if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-'))
     unknown = {};
-  if (unknown.empty()) {
+  // After `--betas 0.9 --lr 0.1`, CLI11 knows neither the value of --lr.
+  const bool is_rest = !unknown.empty() && !unknown[0].starts_with('-') &&
+                       option_without_value(command, error) != nullptr;
+  if (unknown.empty() || is_rest) {
     return missing_or_wrong(command, error) + ": see " + full_name(command) + " --help";
   }
   words.push_back(unknown.front());  // found if CLI11 has changed the word

@@ -176,8 +176,9 @@ OnnxExport export_onnx(ModuleHolder& net, const std::vector<torch::Tensor>& inpu
     std::vector<torch::Tensor> outputs;
     if (!detail::forward_with_all(module, given, outputs)) {
       throw ConfigError(str("export_onnx: forward() does not take ", given.size(),
-                            " tensors; give one example for each of its arguments, or a function "
-                            "that calls it"));
+                            " tensors; give one example for each of its arguments (more than six "
+                            "must be one argument, a list of tensors), or a function that calls "
+                            "it"));
     }
     return outputs;
   };

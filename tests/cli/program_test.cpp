@@ -40,8 +40,10 @@ void add_try_command(CLI::App& app) {
   const auto what = std::make_shared<std::string>();
   const auto epochs = std::make_shared<int>(1);
   command->add_option("WHAT", *what, "What to try")->required();
+  const auto betas = std::make_shared<std::pair<double, double>>();
   command->add_option("--max-epochs", *epochs, "How often");
-  command->callback([what, epochs] { fail_as(*what); });
+  command->add_option("--betas", *betas, "Two numbers");
+  command->callback([what, epochs, betas] { fail_as(*what); });
 }
 
 // Subcommands that print their options, at both levels of nesting.
@@ -210,6 +212,9 @@ TEST(Program, TurnsFailuresIntoOneLineAndACode) {
       {{"try", "data", "--max-epochs"},
        2,
        "error: --max-epochs needs a value: see lockstep try --help\n"},
+      {{"try", "data", "--betas", "0.9", "--max-epochs", "3"},
+       2,
+       "error: --betas needs 2 values: see lockstep try --help\n"},
   };
   for (const Case& expected : cases) {
     std::string trace;

@@ -268,7 +268,9 @@ class DistributedPipeline::Impl {
   static std::vector<std::int64_t> sizes_of(std::int64_t samples, int micro_batches) {
     if (samples < micro_batches) {
       throw ConfigError(str("DistributedPipeline: a batch of ", samples,
-                            " samples cannot be cut into ", micro_batches, " micro-batches"));
+                            " samples cannot be cut into ", micro_batches,
+                            " micro-batches; pass the number of samples to step() on all ranks, "
+                            "which then makes fewer"));
     }
     return pipeline::part_sizes(samples, micro_batches);
   }

@@ -67,14 +67,18 @@ Tensors call(Impl& module, const Tensors& inputs) {
   if (call_with(module, inputs, outputs, std::make_index_sequence<1>()) ||
       call_with(module, inputs, outputs, std::make_index_sequence<2>()) ||
       call_with(module, inputs, outputs, std::make_index_sequence<3>()) ||
-      call_with(module, inputs, outputs, std::make_index_sequence<4>())) {
+      call_with(module, inputs, outputs, std::make_index_sequence<4>()) ||
+      call_with(module, inputs, outputs, std::make_index_sequence<5>()) ||
+      call_with(module, inputs, outputs, std::make_index_sequence<6>())) {
     return outputs;
   }
   if constexpr (requires { as_tensors(module.forward(inputs)); }) {
     return as_tensors(module.forward(inputs));
   }
-  throw ConfigError(lockstep::str("the stage gets ", inputs.size(),
-                                  " tensors, and its module's forward() takes another number"));
+  throw ConfigError(
+      lockstep::str("the stage gets ", inputs.size(),
+                    " tensors, which its module's forward() does not take; more than six "
+                    "must be one argument, const Tensors&"));
 }
 
 // Whether the module declares that its backward is not split.
@@ -88,7 +92,7 @@ bool says_whole_backward([[maybe_unused]] const std::shared_ptr<Impl>& module) {
 
 }  // namespace detail
 
-/// A module whose forward() takes one to four tensors, or a list of them, and returns a tensor, a
+/// A module whose forward() takes one to six tensors, or a list of them, and returns a tensor, a
 /// list, a pair or a tuple of tensors. The first stage is called with the batch's tensors, every
 /// other stage with the outputs of the previous one. Holds the module; copies share it. As
 /// thread-safe as the module.
