@@ -28,10 +28,13 @@ at::Tensor in_another_order(const at::Tensor& input, int number) {
   return input.flatten().roll(number + 1).view(input.sizes());
 }
 
-at::Tensor other_truths(const at::Tensor& input, int number) {
-  if (number == 0) return input.logical_not();
-  const at::Tensor every_second =
-      at::arange(input.numel(), at::kLong).remainder(2).eq(0).view(input.sizes());
+// `all`: also those that a mask needs to leave something visible.
+at::Tensor other_truths(const at::Tensor& input, int number, bool all) {
+  if (number == 0 && (all || input.numel() == 1)) return input.logical_not();
+  const at::Tensor every_second = at::arange(number + 1, number + 1 + input.numel(), at::kLong)
+                                      .remainder(2)
+                                      .eq(0)
+                                      .view(input.sizes());
   return input.logical_xor(every_second.to(input.device()));
 }
 
@@ -80,8 +83,9 @@ std::vector<Tensors> with_other_values(const Tensors& inputs, int number) {
   struct Proposal {
     Change numbers;
     Change whole_numbers;
+    bool all_truths = false;
   };
-  constexpr Proposal kProposals[] = {{Change::kFree, Change::kFree},
+  constexpr Proposal kProposals[] = {{Change::kFree, Change::kFree, /*all_truths=*/true},
                                      {Change::kFree, Change::kWithinRange},
                                      {Change::kFree, Change::kOrder},
                                      {Change::kWithinRange, Change::kWithinRange},
@@ -98,7 +102,7 @@ std::vector<Tensors> with_other_values(const Tensors& inputs, int number) {
       } else if (is_float) {
         others.push_back(other_numbers(input, number, change, generator));
       } else if (input.scalar_type() == at::kBool) {
-        others.push_back(other_truths(input, number));
+        others.push_back(other_truths(input, number, proposal.all_truths));
       } else {
         others.push_back(other_whole_numbers(input, number, change));
       }

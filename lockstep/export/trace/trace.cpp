@@ -158,15 +158,24 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
           follow_batch ? "" : "or set follow_batch, ", "or export with dynamic_batch = false"));
 }
 
-// forward() may refuse some values by a check of its own, or because they are no indices: the first
-// ones count that it takes.
+bool has_nan(const Tensors& outputs) {
+  return std::any_of(outputs.begin(), outputs.end(), [](const at::Tensor& output) {
+    return output.defined() && output.is_floating_point() && output.isnan().any().item<bool>();
+  });
+}
+
+// forward() may refuse some values by a check of its own, or because they are no indices, or it may
+// compute NaN, as from a mask that hides everything: the first values count that it takes.
 Recording record_other_values(const Forward& forward, const Tensors& inputs, int number,
-                              const NamedParameters& parameters, Tensors& given) {
+                              const NamedParameters& parameters, const Recording& example,
+                              Tensors& given) {
   const std::vector<Tensors> proposals = with_other_values(inputs, number);
   for (std::size_t i = 0; i + 1 < proposals.size(); ++i) {
     try {
       given = proposals[i];
-      return record(forward, given, parameters);
+      Recording recording = record(forward, given, parameters);
+      if (has_nan(recording.outputs) && !has_nan(example.outputs)) continue;
+      return recording;
     } catch (const CaughtException&) {
       throw;
     } catch (const std::exception&) {  // the next proposal is closer to the example
@@ -201,8 +210,16 @@ std::vector<Run> runs_with_other_values(const Forward& forward, const Tensors& i
   std::vector<Run> runs;
   for (int number = 0; number < kOtherValues; ++number) {
     Run& run = runs.emplace_back(Run{.condition = "other values"});
-    run.recording = record_other_values(forward, inputs, number, parameters, run.inputs);
-    require_same_operations(trace.recording, run.recording, trace.locations, run.condition);
+    run.recording =
+        record_other_values(forward, inputs, number, parameters, trace.recording, run.inputs);
+    try {
+      require_same_operations(trace.recording, run.recording, trace.locations, run.condition);
+    } catch (const ConfigError&) {
+      require_same_operations(trace.recording, record(forward, inputs, parameters), trace.locations,
+                              "the example in a second call (if it keeps something from the first, "
+                              "such as a mask, call it once before the export)");
+      throw;
+    }
     const auto baked = differing_constants(trace.recording, {&run.recording});
     if (!baked.empty()) {
       throw ConfigError(str(
