@@ -61,6 +61,14 @@ TEST_F(DataCommand, PreviewsARecipe) {
   EXPECT_EQ(sheet.header.height, shown["height"]);
   EXPECT_GT(sheet.header.width, 3 * 4 * 28) << "28 pixels are enlarged to 112";
   EXPECT_EQ(sheet.colorful, 0);
+  EXPECT_EQ(shown["file"], in_out("a.png"));
+  EXPECT_EQ(shown["source"], "mnist");
+  EXPECT_EQ(shown["dataset"], "MNIST train");
+  EXPECT_EQ(shown["engine"], "native");
+  EXPECT_EQ(shown["mix"], "none");
+  EXPECT_EQ(shown["seed"], 3);
+  EXPECT_EQ(shown["skipped_images"], 0);
+  EXPECT_EQ(shown["rows"][0]["versions"][0]["epoch"], 4);
   EXPECT_EQ(shown["operators"], (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
   ASSERT_EQ(shown["rows"].size(), 5U);
   for (const json& row : shown["rows"]) {
@@ -94,6 +102,37 @@ TEST_F(DataCommand, PreviewsFoldersAndPacksWithMixedLabels) {
       EXPECT_NEAR(sum, 1, 1e-6);
     }
   }
+}
+
+TEST_F(DataCommand, NamesTheOptionThatCannotBePreviewed) {
+  struct Case {
+    std::string source;
+    std::vector<std::string> options;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {"mnist", {"--loader", "gpu"}, "--loader must be one of native, "},
+      {"mnist",
+       {"--loader", "dali", "--decoding", "scaled"},
+       "--decoding scaled needs --loader native, got dali\n"},
+      {"mnist", {"--mix", "blur"}, "--mix must be one of "},
+      {"mnist", {"--size", "0"}, "--size must be from 1 to 65536, got 0\n"},
+      {images(),
+       {"--data", "x"},
+       "--data belongs to a known data set (mnist, cifar10, cifar100); SOURCE names a folder or a "
+       "pack itself\n"},
+      {images(),
+       {"--operators", "crop-flip"},
+       "--operators crop-flip needs images of one size, and those of images of images have each "
+       "their own; use random-resized-crop\n"}};
+  for (const auto& [source, options, expected] : cases) {
+    std::vector<std::string> words = {"preview", source, "--out", in_out("x.png")};
+    words.insert(words.end(), options.begin(), options.end());
+    const ProgramResult result = run(words);
+    EXPECT_EQ(result.exit_code, 2) << expected;
+    EXPECT_THAT(result.err, ::testing::StartsWith(str("error: data preview: ", expected)));
+  }
+  EXPECT_THAT(out.names(), IsEmpty());
 }
 
 // A pack of MNIST has one channel, as the recipe's images have, but is not the recipe's data.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -151,10 +152,13 @@ bench::PipelineMeasurement measured_step() {
   return measured;
 }
 
-PipelinePicture picture_of_measured_step() {
-  ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
+ExplainPipelineSettings settings_of_measured_step() {
+  return resolve(ExplainPipelineArguments{
       .schedule = "gpipe", .stages = 2, .micro_batches = 1, .measured = true});
-  return picture_of(settings, measured_step());
+}
+
+PipelinePicture picture_of_measured_step() {
+  return picture_of(settings_of_measured_step(), measured_step());
 }
 
 TEST(PipelinePicture, ComparesAStepWithItsReplay) {
@@ -175,6 +179,57 @@ TEST(PipelinePicture, ComparesAStepWithItsReplay) {
   EXPECT_THAT(json["peak_activations"].get<std::vector<int>>(), ElementsAre(1, 1));
   EXPECT_THAT(json["worker_bytes"].get<std::vector<int>>(), ElementsAre(1 << 20, 1 << 19));
   EXPECT_THAT(json["stage_bytes"].get<std::vector<int>>(), ElementsAre(1 << 20, 1 << 19));
+}
+
+TEST(PipelinePicture, ShowsTimesInTheUnitThatFits) {
+  using Case = std::tuple<double, const char*, double>;
+  for (const auto& [seconds, unit, end] : {Case(0.000999, "us", 999), Case(0.001, "ms", 1)}) {
+    bench::PipelineMeasurement measured = measured_step();
+    measured.timeline.end = seconds;
+    const PipelinePicture picture = picture_of(settings_of_measured_step(), measured);
+    for (const PipelineChart& chart : picture.charts) EXPECT_EQ(chart.unit, unit);
+    const pipeline::Timeline& shown = picture.charts[0].timeline;
+    EXPECT_NEAR(shown.end, end, 1e-9);
+    EXPECT_NEAR(shown.workers[0][1].begin, 0.002 * end / seconds, 1e-9);
+    EXPECT_NEAR(shown.workers[0][1].end, 0.003 * end / seconds, 1e-9);
+    EXPECT_NEAR(picture.charts[1].timeline.end, 0.007 * end / seconds, 1e-9);
+  }
+}
+
+// Two workers with a thread each want two processors. Zero processors are an unknown number.
+TEST(PipelinePicture, SaysWhenWorkersShareProcessors) {
+  ExplainPipelineSettings settings = settings_of_measured_step();
+  bench::PipelineMeasurement measured = measured_step();
+  const auto notes_with = [&](int threads, int processors) {
+    settings.toys->threads = threads;
+    measured.processors = processors;
+    return picture_of(settings, measured).notes;
+  };
+  EXPECT_THAT(notes_with(1, 2), testing::IsEmpty());
+  EXPECT_THAT(notes_with(1, 0), testing::IsEmpty());
+  EXPECT_THAT(notes_with(2, 4), testing::IsEmpty());
+  EXPECT_THAT(notes_with(1, 1).at(0), HasSubstr("The workers wanted 2 processors and shared 1: "));
+  EXPECT_THAT(notes_with(2, 3).at(0), HasSubstr("The workers wanted 4 processors and shared 3: "));
+  EXPECT_EQ(executor_share({.step = 0, .empty_step = 1}), 0);
+}
+
+// A message of the table itself takes its time, too, and no second one is added.
+TEST(PipelinePicture, AddsMessagesToTablesWithoutThemOnly) {
+  ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
+      .schedule = "1f1b", .stages = 2, .micro_batches = 3, .message_cost = 0.5});
+  const pipeline::Timeline added = picture_of(settings).charts[0].timeline;
+  settings.table = with_messages(settings.table);
+  const pipeline::Timeline own = picture_of(settings).charts[0].timeline;
+  EXPECT_EQ(own.workers[0].size(), 12U);
+  EXPECT_EQ(own.end, added.end);
+}
+
+TEST(PipelinePicture, WrapsATableAtItsColumns) {
+  const pipeline::Table table = pipeline::gpipe(1, 2);
+  EXPECT_THAT(wrapped_table(table, 15), ElementsAre("0F0,0F1,0B0,0B1"));
+  EXPECT_THAT(wrapped_table(table, 14), ElementsAre("0F0,0F1,0B0,", "    0B1"));
+  EXPECT_THAT(wrapped_table(table, 8), ElementsAre("0F0,0F1,", "    0B0,", "    0B1"));
+  EXPECT_THAT(wrapped_table(table, 1), ElementsAre("0F0,", "    0F1,", "    0B0,", "    0B1"));
 }
 
 TEST(PipelinePicture, SaysWhatTheExecutorCosts) {

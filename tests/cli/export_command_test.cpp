@@ -112,5 +112,39 @@ TEST_F(ExportCommand, AsksForTheRecipeOfWeightsFromElsewhere) {
   }
 }
 
+// What the user chooses takes precedence over what the checkpoint says of its recipe.
+TEST_F(ExportCommand, TakesTheChoicesOfTheUserAndThenOfTheCheckpoint) {
+  scratch.write("elsewhere.safetensors", serialize_safetensors({}));
+  scratch.write("mnist.safetensors",
+                serialize_safetensors({}, {{"recipe", "mnist"}, {"recipe.image_size", "31"}}));
+  struct Case {
+    const char* weights;
+    std::vector<std::string> arguments;
+    const char* text;
+  };
+  const Case cases[] = {
+      {"elsewhere",
+       {"--recipe", "mnist", "--image-size", "30"},
+       "recipe mnist takes images of 28x28 pixels only; got 30 for their size"},
+      {"elsewhere",
+       {"--recipe", "mnist", "--model", "big"},
+       "recipe mnist has one model, which it trains; got 'big' for its model"},
+      {"mnist", {}, "recipe mnist takes images of 28x28 pixels only; got 31 for their size"},
+      {"mnist",
+       {"--image-size", "30"},
+       "recipe mnist takes images of 28x28 pixels only; got 30 for their size"},
+      {"mnist",
+       {"--recipe", "cifar10", "--image-size", "29"},
+       "recipe cifar10 takes images of 32x32 pixels only; got 29 for their size"},
+      {"elsewhere", {"--image-size", "x"}, "--image-size: must be a whole number, got 'x'"}};
+  for (const Case& each : cases) {
+    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "export",
+                                      in_scratch(std::string(each.weights) + ".safetensors"),
+                                      "--onnx", in_scratch("x.onnx")};
+    words.insert(words.end(), each.arguments.begin(), each.arguments.end());
+    expect_one_error(run_to_end(words), 2, each.text, each.text);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

@@ -13,6 +13,8 @@
 #include <lockstep/core/philox.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/samplers/sampler.h>
+#include <lockstep/report/bitmap_font.h>
+#include <lockstep/report/text.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing_support {
@@ -64,6 +66,61 @@ int differences(const report::ContactSheet& sheet, std::int64_t row, std::int64_
     }
   }
   return count;
+}
+
+// Whether a line of a cell's caption is `text`, for cells that are 96 pixels wide.
+bool is_caption(const report::ContactSheet& sheet, std::int64_t row, std::int64_t column,
+                std::int64_t line, const std::string& text) {
+  constexpr report::Color kInk = {24, 24, 24};
+  report::Canvas expected(report::kGlyphHeight, 96, {250, 250, 250});
+  expected.write({0, 0}, text, kInk);
+  const report::PixelPosition corner = sheet.caption(row, column, line);
+  for (std::int64_t y = 0; y < report::kGlyphHeight; ++y) {
+    for (std::int64_t x = 0; x < 96; ++x) {
+      const report::Color shown = sheet.canvas().at({corner.x + x, corner.y + y});
+      if ((shown == kInk) != (expected.at({x, y}) == kInk)) return false;
+    }
+  }
+  return true;
+}
+
+TEST(Preview, NamesTheClassesOfItsImages) {
+  struct Case {
+    std::vector<std::string> class_names;
+    std::vector<std::string> captions;
+  };
+  const Case cases[] = {{{"cat", "dog"}, {"cat", "dog"}},
+                        {{}, {"0", "1"}},
+                        {{"\u732b", "dog"}, {"0: \u732b", "dog"}}};  // the font has no such sign
+  for (const auto& [class_names, captions] : cases) {
+    const cli::Preview preview =
+        cli::make_preview(noise(2, {3, 8, 8}, 2, class_names), {kColor}, {.versions = 1});
+    ASSERT_THAT(preview.rows, SizeIs(2));
+    for (std::int64_t row = 0; row < 2; ++row) {
+      EXPECT_TRUE(is_caption(preview.sheet, row, 0, 0, captions[row])) << captions[row];
+      EXPECT_TRUE(
+          is_caption(preview.sheet, row, 0, 1, "#" + std::to_string(preview.rows[row].index)));
+      EXPECT_TRUE(is_caption(preview.sheet, row, 1, 0, captions[row])) << captions[row];
+      EXPECT_TRUE(is_caption(preview.sheet, row, 1, 1, ""));
+      EXPECT_FALSE(is_caption(preview.sheet, row, 1, 0, captions[1 - row])) << captions[row];
+    }
+  }
+}
+
+TEST(Preview, NamesTheSharesOfMixedClasses) {
+  const std::vector<std::string> names = {"cat", "dog"};
+  const cli::Preview preview =
+      cli::make_preview(noise(2, {3, 8, 8}, 2, names), {kColor}, {.versions = 1, .mix = MixUp{}});
+  for (std::int64_t row = 0; row < 2; ++row) {
+    const auto& shares = preview.rows[row].versions[0].shares;
+    ASSERT_THAT(shares, SizeIs(2));
+    for (std::int64_t line = 0; line < 2; ++line) {
+      const auto& [label, share] = shares[line];
+      EXPECT_TRUE(is_caption(preview.sheet, row, 1, line,
+                             report::fixed_text(100 * share, 0) + "% " + names[label]));
+    }
+    EXPECT_TRUE(is_caption(preview.sheet, row, 0, 0, names[row])) << "the data set's own image";
+  }
 }
 
 TEST(Preview, UndoesNormalizeExactly) {
@@ -223,7 +280,10 @@ TEST(Preview, SaysWhatItCannotShow) {
   };
   const Case cases[] = {
       {dataset, {kColor}, {.images = 0}, "preview: --images must be from 1 to 4096, got 0"},
-      {dataset, {kColor}, {.versions = 5000}, "preview: --versions must be from 1 to 4096"},
+      {dataset, {kColor}, {.images = 4097}, "preview: --images must be from 1 to 4096, got 4097"},
+      {dataset, {kColor}, {.versions = 0}, "preview: --versions must be from 1 to 4096, got 0"},
+      {dataset, {kColor}, {.versions = 4097}, "preview: --versions must be from 1 to 4096"},
+      {dataset, {kColor}, {.scale = 0}, "preview: --scale must be from 1 to 64, got 0"},
       {dataset, {kColor}, {.scale = 65}, "preview: --scale must be from 1 to 64, got 65"},
       {dataset, {kColor}, {.epoch = -1}, "preview: --epoch must be from 0"},
       {dataset, {kColor}, {.images = 1, .mix = CutMix{}}, "--mix needs at least 2 images, got 1"},

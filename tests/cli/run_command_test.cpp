@@ -207,6 +207,12 @@ TEST(RunCommand, RefusesNumbersOutsideOfTheirRanges) {
       {{"--shutdown-timeout", "-0.5"}, "--shutdown-timeout must be from 0 to "},
       {{"--master-port", "65536"}, "--master-port must be from 0 to 65535, got 65536"},
       {{"--master-port", "-1"}, "--master-port must be from 0 to 65535, got -1"},
+      {{"--master_port", "65536"}, "--master-port must be from 0 to 65535, got 65536"},
+      {{"--nproc_per_node", "0"}, "--nproc-per-node must be from 1 to 1024, got 0"},
+      {{"--node_rank", "1"}, "--node-rank must be from 0 to 0, got 1"},
+      {{"--shutdown_timeout", "-1"}, "--shutdown-timeout must be from 0 to "},
+      {{"--shutdown-timeout", "1000001"}, "--shutdown-timeout must be from 0 to "},
+      {{"--nnodes", "65537"}, "--nnodes must be from 1 to 65536, got 65537"},
       {with(two_hosts, {"--node-rank", "0", "--master-port", "0"}),
        "--master-port must be from 1 to 65535, got 0"},
       {with(two_hosts, {"--node-rank", "0"}),
@@ -245,6 +251,56 @@ TEST(RunCommand, NamesWhatTakesThePlaceOfAnOptionOfTorchrun) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_EQ(result.out, "");
     EXPECT_THAT(result.err, StartsWith(std::string("error: run has no ") + expected));
+  }
+}
+
+// In all its spellings, with a value where torchrun takes one, and without a value where not.
+TEST(RunCommand, KnowsAllOptionsOfTorchrunThatItDoesNotHave) {
+  struct Case {
+    const char* name;
+    bool takes_value;
+    const char* letter = "";
+  };
+  const Case cases[] = {{"standalone", false},
+                        {"no-python", false},
+                        {"module", false, "-m"},
+                        {"run-path", false},
+                        {"rdzv-backend", true},
+                        {"rdzv-endpoint", true},
+                        {"rdzv-id", true},
+                        {"rdzv-conf", true},
+                        {"max-restarts", true},
+                        {"monitor-interval", true},
+                        {"start-method", true},
+                        {"event-log-handler", true},
+                        {"role", true},
+                        {"log-dir", true},
+                        {"redirects", true, "-r"},
+                        {"tee", true, "-t"},
+                        {"local-ranks-filter", true},
+                        {"duplicate-stdout-filters", true},
+                        {"duplicate-stderr-filters", true},
+                        {"local-addr", true},
+                        {"logs-specs", true},
+                        {"numa-binding", true},
+                        {"signals-to-handle", true},
+                        {"virtual-local-rank", false}};
+  for (const auto& [name, takes_value, letter] : cases) {
+    const std::string option = str("--", name);
+    std::string underscores = option;
+    std::replace(underscores.begin() + 2, underscores.end(), '-', '_');
+    Words spellings = {option};
+    if (underscores != option) spellings.push_back(underscores);
+    if (*letter != '\0') spellings.emplace_back(letter);
+    for (const std::string& spelling : spellings) {
+      SCOPED_TRACE(spelling);
+      Words words = {spelling};
+      if (takes_value && spelling.starts_with("--")) words = {spelling + "=word", "true"};
+      if (takes_value && !spelling.starts_with("--")) words = {spelling, "word", "true"};
+      const ProgramResult result = run(words);
+      EXPECT_EQ(result.exit_code, 2);
+      EXPECT_THAT(result.err, StartsWith(str("error: run has no ", option, " of torchrun: ")));
+    }
   }
 }
 

@@ -156,6 +156,72 @@ TEST_F(SimulateText, RefusesWhatCannotBe) {
               HasSubstr("there is no /none/run.json: give the folder"));
 }
 
+// Before the run is read, so that no prediction is made that cannot be written.
+TEST_F(SimulateText, RefusesAFileThatCannotBeWritten) {
+  arguments_.run = "/none";
+  arguments_.json = (folder_ / "missing/prediction.json").string();
+  EXPECT_EQ(refusal(), str("simulate: --json: the folder ", (folder_ / "missing").string(),
+                           " does not exist; create it first"));
+  std::filesystem::create_directory(folder_ / "folder");
+  arguments_.json = (folder_ / "folder").string();
+  EXPECT_EQ(refusal(), str("simulate: --json must be a file, got ", (folder_ / "folder").string(),
+                           ": it is a folder"));
+}
+
+TEST_F(SimulateText, TakesNumbersAtTheEndsOfTheirRanges) {
+  const auto cap = [&](const char* text) {
+    arguments_.bucket_cap_mb = text;
+    const std::string message = refusal();
+    arguments_.bucket_cap_mb.reset();
+    return message;
+  };
+  EXPECT_EQ(cap("0.5"), kAccepted);
+  EXPECT_EQ(cap("1000000"), kAccepted);
+  for (const char* text : {"", "-1", "1000001", "25MB", "nan", "inf"}) {
+    EXPECT_EQ(cap(text), str("simulate: --bucket-cap-mb: expected a number of MiB above 0, such as "
+                             "25; got '",
+                             text, "'"));
+  }
+  const auto per_host = [&](int ranks) {
+    arguments_.ranks_per_host = ranks;
+    return refusal();
+  };
+  EXPECT_EQ(per_host(1), kAccepted);
+  EXPECT_EQ(per_host(1024), kAccepted);
+  EXPECT_EQ(per_host(1025), "simulate: --ranks-per-host must be from 1 to 1024, got 1025");
+}
+
+// Every option has a value of its own, so that none can take the place of another.
+TEST_F(SimulateText, HoldsWhatTheOptionsSay) {
+  const cli::SimulateSettings usual = cli::resolve(arguments_);
+  EXPECT_EQ(usual.format, "table");
+  EXPECT_TRUE(usual.json.empty());
+  EXPECT_EQ(usual.options.algorithm, "auto");
+  EXPECT_EQ(usual.options.strategy, "ddp");
+  EXPECT_EQ(usual.options.ranks_per_host, 1);
+  EXPECT_FALSE(usual.options.shares_parameters);
+  EXPECT_FALSE(usual.options.buckets);
+  arguments_.ranks = "6,12";
+  arguments_.algorithm = "ring";
+  arguments_.strategy = "zero1";
+  arguments_.ranks_per_host = 3;
+  arguments_.shares_parameters = true;
+  arguments_.bucket_cap_mb = "7";
+  arguments_.format = "markdown";
+  arguments_.json = (folder_ / "prediction.json").string();
+  const cli::SimulateSettings given = cli::resolve(arguments_);
+  EXPECT_THAT(given.ranks, ElementsAre(6, 12));
+  EXPECT_EQ(given.options.algorithm, "ring");
+  EXPECT_EQ(given.options.strategy, "zero1");
+  EXPECT_EQ(given.options.ranks_per_host, 3);
+  EXPECT_TRUE(given.options.shares_parameters);
+  EXPECT_TRUE(given.options.buckets);
+  EXPECT_EQ(given.format, "markdown");
+  EXPECT_EQ(given.json, folder_ / "prediction.json");
+  EXPECT_EQ(given.network.name, "100,1");
+  EXPECT_EQ(given.profile.name, "net");
+}
+
 // With one rank per host nothing is shared; over shared memory all ranks are on one host.
 TEST_F(SimulateText, SharesParametersWithinAHostOnly) {
   arguments_.strategy = "zero1";
@@ -185,6 +251,19 @@ TEST_F(SimulateText, RefusesARunNetworkOfAnotherRun) {
               StartsWith("simulate: --run-network must be measured beside computing (bench comm "));
   EXPECT_THAT(refusal_with(4, beside),
               StartsWith("simulate: --run-network must be measured on the run's 2 ranks, got "));
+}
+
+TEST_F(SimulateText, TakesTheTransfersOfTheRunOutOfItsBackward) {
+  folder_.write("profile.json", str(R"({"ranks": 2, )", kProfile + 1));
+  folder_.write("wire.json", wire_of("shm", 2, R"(, "beside_us": 6, "taken_us": 1)"));
+  const simulate::StepProfile whole = cli::resolve(arguments_).profile;
+  EXPECT_DOUBLE_EQ(whole.backward_seconds, 0.2);
+  arguments_.run_network = (folder_ / "wire.json").string();
+  const simulate::StepProfile without = cli::resolve(arguments_).profile;
+  EXPECT_LT(without.backward_seconds, 0.2);
+  EXPECT_EQ(without.backward_seconds,
+            simulate::without_transfers(whole, simulate::read_network(folder_ / "wire.json"))
+                .backward_seconds);
 }
 
 TEST_F(SimulateText, ReplacesNothingThatItReads) {
@@ -218,6 +297,9 @@ TEST(RankList, HasPowersOfTwoBetweenItsEnds) {
   EXPECT_THAT(cli::parse_rank_list("--ranks", "3..20"), ElementsAre(3, 4, 8, 16, 20));
   EXPECT_THAT(cli::parse_rank_list("--ranks", "5..5"), ElementsAre(5));
   EXPECT_THAT(cli::parse_rank_list("--ranks", "2,1,12..16"), ElementsAre(2, 1, 12, 16));
+  EXPECT_THAT(cli::parse_rank_list("--ranks", "4..8,5..7"), ElementsAre(4, 8, 5, 7));
+  EXPECT_THAT(cli::parse_rank_list("--ranks", "1048576"), ElementsAre(1 << 20));
+  EXPECT_THROW(cli::parse_rank_list("--ranks", "1048577"), ConfigError);
   EXPECT_EQ(cli::parse_rank_list("--ranks", "1..4096").size(), 13U);
   for (const char* text : {"", "0", "8..1", "1..", "..4", "1,", "x", "1...4", "2000000"}) {
     EXPECT_THROW(cli::parse_rank_list("--ranks", text), ConfigError) << text;

@@ -6,11 +6,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -41,6 +45,44 @@ std::string text(const std::string& value) {
   return std::string("X") + static_cast<char>(value.size()) + std::string(3, '\0') + value;
 }
 
+/// The encoding of a small number.
+std::string integer(std::int32_t value) {
+  std::string result = "J";
+  for (int shift = 0; shift < 32; shift += 8) {
+    result += static_cast<char>(static_cast<std::uint32_t>(value) >> shift & 0xffU);
+  }
+  return result;
+}
+
+/// The encoding of the sizes of one tensor: a list that holds a list.
+std::string sizes(const std::vector<std::int32_t>& values) {
+  std::string result = "](](";
+  for (const std::int32_t value : values) result += integer(value);
+  return result + "ee";
+}
+
+/// The encoding of the tensors of an operation.
+std::string tensors(const std::vector<std::int32_t>& input, const std::vector<std::int32_t>& output,
+                    const std::string& type = "Float") {
+  const std::string types = "](" + text(type) + "e";
+  return text("input_sizes") + sizes(input) + text("input_dtypes") + types + text("output_sizes") +
+         sizes(output) + text("output_dtypes") + types;
+}
+
+/// The moments in a dump under `key`, in the order of the operations; none where there is none.
+std::vector<std::int64_t> moments(const std::string& dump, const std::string& key) {
+  const std::string begin = text(key) + "\x8a\x08";
+  std::vector<std::int64_t> result;
+  for (auto at = dump.find(begin); at != std::string::npos; at = dump.find(begin, at + 1)) {
+    std::uint64_t moment = 0;
+    for (std::size_t byte = 8; byte-- > 0;) {
+      moment = moment << 8 | static_cast<unsigned char>(dump.at(at + begin.size() + byte));
+    }
+    result.push_back(static_cast<std::int64_t>(moment));
+  }
+  return result;
+}
+
 std::string content(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -57,6 +99,160 @@ TEST(FlightRecorder, KeepsTheLastOperations) {
   for (const char* kept :
        {"all_reduce[float32, 12]", "all_reduce[float32, 13]", "all_reduce[float32, 14]"}) {
     EXPECT_THAT(dump, HasSubstr(kept));
+  }
+}
+
+// What rank 1 of three ranks gives and takes, as root and as any other rank.
+TEST(FlightRecorder, WritesTheSizesOfInputAndOutput) {
+  using Sizes = std::vector<std::int32_t>;
+  struct Case {
+    CallKind kind;
+    int root;
+    Sizes input, output;
+  };
+  const Sizes piece = {7}, all = {3, 7}, none = {0};
+  const Case cases[] = {
+      {CallKind::kBarrier, -1, none, none},   {CallKind::kBroadcast, 0, piece, piece},
+      {CallKind::kReduce, 1, piece, piece},   {CallKind::kAllReduce, -1, piece, piece},
+      {CallKind::kGather, 1, piece, all},     {CallKind::kGather, 0, piece, none},
+      {CallKind::kAllGather, -1, piece, all}, {CallKind::kScatter, 1, all, piece},
+      {CallKind::kScatter, 2, none, piece},   {CallKind::kReduceScatter, -1, all, piece},
+      {CallKind::kAllToAll, -1, all, all},    {CallKind::kSend, 0, piece, piece},
+      {CallKind::kRecv, -1, piece, piece},
+  };
+  for (const Case& each : cases) {
+    FlightRecorder recorder(1, 3, 1);
+    recorder.created(recorder.add_group("world", {0, 1, 2}), 0, call(each.kind, 7, each.root));
+    EXPECT_THAT(recorder.pickle(), HasSubstr(tensors(each.input, each.output)))
+        << call_name(each.kind) << ", root " << each.root;
+  }
+}
+
+// Where the description does not hold all sizes of a shape, the sizes are the number of elements.
+TEST(FlightRecorder, WritesAShapeThatItKnowsCompletely) {
+  constexpr std::uint32_t kCut = 0xFFFF'FFFF;
+  struct Case {
+    std::uint8_t dimensions;
+    std::array<std::uint32_t, Shape::kPlaces> sizes;
+    std::vector<std::int32_t> written;
+  };
+  const Case cases[] = {
+      {0, {}, {77}},
+      {1, {0}, {0}},
+      {2, {2, 3}, {2, 3}},
+      {6, {1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6}},
+      {7, {1, 2, 3, 4, 5, 6}, {77}},
+      {1, {kCut}, {77}},
+      {2, {2, kCut}, {77}},
+      {2, {2, 3, kCut}, {2, 3}},
+  };
+  for (const Case& each : cases) {
+    CallDescription description = call(CallKind::kAllReduce, 77);
+    description.shape = {.dimensions = each.dimensions, .sizes = each.sizes};
+    FlightRecorder recorder(0, 2, 1);
+    recorder.created(recorder.add_group("world", {0, 1}), 0, description);
+    EXPECT_THAT(recorder.pickle(), HasSubstr(tensors(each.written, each.written)))
+        << describe(description);
+  }
+}
+
+TEST(FlightRecorder, WritesPyTorchsNamesOfTypes) {
+  using detail::DataType;
+  const std::pair<DataType, const char*> names[] = {
+      {DataType::kFloat32, "Float"}, {DataType::kFloat64, "Double"},
+      {DataType::kFloat16, "Half"},  {DataType::kBFloat16, "BFloat16"},
+      {DataType::kInt8, "Char"},     {DataType::kInt16, "Short"},
+      {DataType::kInt32, "Int"},     {DataType::kInt64, "Long"},
+      {DataType::kUInt8, "Byte"},    {DataType::kBool, "Bool"},
+      {DataType::kByte, "Byte"},
+  };
+  for (const auto& [type, name] : names) {
+    CallDescription description = call(CallKind::kAllReduce, 5);
+    description.type = type;
+    FlightRecorder recorder(0, 2, 1);
+    recorder.created(recorder.add_group("world", {0, 1}), 0, description);
+    EXPECT_THAT(recorder.pickle(), HasSubstr(tensors({5}, {5}, name)));
+  }
+}
+
+// An operation that failed never ended, as far as PyTorch's analyser knows.
+TEST(FlightRecorder, WritesHowFarEachOperationCame) {
+  FlightRecorder recorder(0, 2, 8);
+  auto* group = recorder.add_group("world", {0, 1});
+  recorder.add_group("unused", {0});
+  std::vector<FlightRecorder::Id> ids;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    ids.push_back(recorder.created(group, i, call(CallKind::kAllReduce, 1)));
+  }
+  for (std::size_t i = 0; i < 3; ++i) recorder.started(ids[i]);
+  recorder.completed(ids[0]);
+  recorder.failed(ids[1]);
+  recorder.failed(ids[3]);
+  CallDescription message = call(CallKind::kSend, 1);
+  message.root = 1;
+  recorder.completed(recorder.created(group, 9, message, /*begun=*/true));
+  const std::string dump = recorder.pickle();
+  const char *const kTrue = "\x88", *const kFalse = "\x89";
+  struct Case {
+    int number;
+    const char* state;
+    bool retired, failed;
+  };
+  std::size_t at = 0;
+  for (const Case& each : {Case{0, "completed", true, false}, Case{1, "started", false, true},
+                           Case{2, "started", false, false}, Case{3, "scheduled", false, true},
+                           Case{4, "scheduled", false, false}, Case{9, "completed", true, false}}) {
+    const bool is_message = each.number == 9;
+    for (const std::string& part : {text("state") + text(each.state),
+                                    text("retired") + (each.retired ? kTrue : kFalse) +
+                                        text("is_p2p") + (is_message ? kTrue : kFalse),
+                                    text("number") + integer(each.number) + text("failed") +
+                                        (each.failed ? kTrue : kFalse) + "u"}) {
+      at = dump.find(part, at);
+      ASSERT_NE(at, std::string::npos) << "operation " << each.number << ": " << part;
+    }
+  }
+  const auto status = [](int group_id, int enqueued, int begun, int ended) {
+    return text(str(group_id)) + "}(" + text("last_enqueued_collective") + integer(enqueued) +
+           text("last_started_collective") + integer(begun) + text("last_completed_collective") +
+           integer(ended) + "u";
+  };
+  EXPECT_THAT(
+      dump, HasSubstr(text("pg_status") + "}(" + status(0, 4, 2, 0) + status(1, -1, -1, -1) + "u"))
+      << "messages do not count";
+}
+
+// The moments of what has not happened are missing.
+TEST(FlightRecorder, WritesWhenEachOperationBeganAndEnded) {
+  const auto now = [] {
+    return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  };
+  const auto next_moment = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  const std::int64_t before = now();
+  FlightRecorder recorder(0, 2, 4);
+  auto* group = recorder.add_group("world", {0, 1});
+  const auto first = recorder.created(group, 0, call(CallKind::kBarrier, 0));
+  next_moment();
+  recorder.started(first);
+  next_moment();
+  recorder.completed(first);
+  next_moment();
+  recorder.failed(recorder.created(group, 1, call(CallKind::kBarrier, 0)));
+  const std::string dump = recorder.pickle();
+  const std::int64_t after = now();
+  const auto created = moments(dump, "time_created_ns");
+  const auto started = moments(dump, "time_discovered_started_ns");
+  const auto completed = moments(dump, "time_discovered_completed_ns");
+  ASSERT_EQ(created.size(), 2U);
+  ASSERT_EQ(started.size(), 1U);
+  ASSERT_EQ(completed.size(), 1U);
+  EXPECT_LE(before, created[0]);
+  EXPECT_LT(created[0], started[0]);
+  EXPECT_LT(started[0], completed[0]);
+  EXPECT_LT(completed[0], created[1]);
+  EXPECT_LE(created[1], after);
+  for (const char* missing : {"time_discovered_started_ns", "time_discovered_completed_ns"}) {
+    EXPECT_THAT(dump, HasSubstr(text(missing) + "N"));
   }
 }
 

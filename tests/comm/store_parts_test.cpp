@@ -404,6 +404,14 @@ TEST(StoreServer, LimitsOnlyThoseWhoseSecretItCannotKnow) {
   EXPECT_THAT(Connection(open.options()).get({"k"}), ElementsAre("small"));
 }
 
+TEST(StoreServer, HasLimitsWithoutBeingAsked) {
+  const ServerOptions options;
+  EXPECT_FALSE(options.mac);
+  EXPECT_EQ(options.most_bytes, 67'108'864U);
+  EXPECT_EQ(options.most_strangers, 64U);
+  EXPECT_EQ(options.time_to_prove.count(), 10'000);
+}
+
 TEST(StoreServer, DisconnectsWhoAddsToText) {
   ServedStore store;
   Connection other(store.options());

@@ -106,6 +106,30 @@ TEST(WatchdogTexts, NameAllWhoAreSilent) {
   EXPECT_EQ(watchdog.missing(3), "ranks 7, 5");
 }
 
+// A rank remembers the calls by which it can be ahead of a rank that waits in one of them.
+TEST(WatchdogCalls, AreComparedWithThoseThatAreRemembered) {
+  for (const int calls : {256, 257}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    Watchdog watchdog(store, 1, 2, {.beat = std::chrono::milliseconds(20), .store_rank = -1});
+    for (int number = 0; number < calls; ++number) {
+      watchdog.note({}, static_cast<std::uint64_t>(number));
+    }
+    const watching::Status waiting{.beat = 7, .number = 0, .oldest = 0, .oldest_call = "gather"};
+    store->set("status/0", store_bytes(waiting.to_text()));
+    for (int look = 0; look < 3; ++look) watchdog.wait_for_news(std::chrono::seconds(10));
+    const bool remembers = calls == 256;
+    EXPECT_EQ(testing_support::message_of<CommError>([&] { watchdog.throw_if_ended(); }),
+              remembers ? "the ranks call different operations: rank 1 called barrier as number 0, "
+                          "rank 0 called gather"
+                        : "nothing was thrown");
+    const auto own = watching::Status::from_text(store_text(store->get("status/1")));
+    EXPECT_EQ(own.number, calls - 1);
+    EXPECT_EQ(own.words, str("last completed barrier (operation ", calls - 1, ")"));
+    EXPECT_EQ(own.oldest, -1) << "a call that is over is not under way";
+    EXPECT_EQ(own.knows_end, remembers);
+  }
+}
+
 struct StoreLoss {
   const char* name;
   int store_rank;

@@ -198,9 +198,62 @@ TEST(Watchdog, ASilentPeerIsDeadAfterTheLimitOfSilence) {
   }
 }
 
+// A HashStore that can be made to fail or to stop answering.
+class FaultyStore final : public c10d::Store {
+ public:
+  c10::intrusive_ptr<c10d::Store> clone() override { throw Error("not used"); }
+  using c10d::Store::set;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    answer();
+    store_->set(key, value);
+  }
+  std::vector<std::uint8_t> compareSet(const std::string& key,
+                                       const std::vector<std::uint8_t>& expected,
+                                       const std::vector<std::uint8_t>& desired) override {
+    answer();
+    return store_->compareSet(key, expected, desired);
+  }
+  std::vector<std::uint8_t> get(const std::string& key) override { return store_->get(key); }
+  std::int64_t add(const std::string& key, std::int64_t value) override {
+    return store_->add(key, value);
+  }
+  bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
+  bool check(const std::vector<std::string>& keys) override {
+    answer();
+    return store_->check(keys);
+  }
+  std::int64_t getNumKeys() override { return store_->getNumKeys(); }
+  void wait(const std::vector<std::string>& keys) override { store_->wait(keys); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
+    store_->wait(keys, timeout);
+  }
+
+  std::atomic<bool> gone = false;
+  std::atomic<std::errc> failure{};  // 0: none
+  std::atomic<bool> full = false;
+  std::atomic<bool> mute = false;
+  std::latch muted{1};
+  std::latch released{1};
+  std::latch answered{1};
+
+ private:
+  void answer() {
+    if (const std::errc code = failure; code != std::errc{}) {
+      throw std::system_error(std::make_error_code(code));
+    }
+    if (gone) C10_THROW_ERROR(DistNetworkError, "connection closed");
+    if (full) throw Error("no room for another key");
+    if (!mute.exchange(false)) return;
+    muted.count_down();
+    released.wait();
+    answered.count_down();
+  }
+  c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
+};
+
 // A receive from any rank fails when the last peer has left, but not before.
 TEST(Watchdog, AReceiveFromAnyRankEndsOnceThisRankIsAlone) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto store = c10::make_intrusive<FaultyStore>();
   CallDescription receive;
   receive.kind = CallKind::kRecv;
   receive.type = detail::DataType::kFloat32;
@@ -208,14 +261,17 @@ TEST(Watchdog, AReceiveFromAnyRankEndsOnceThisRankIsAlone) {
   Watchdog first(store, 0, 3, quick());
   std::optional<Watchdog> third;
   third.emplace(store, 2, 3, quick());
-  {
-    const Watchdog second(store, 1, 3, quick());
-  }
+  third->note(barrier(), 0);
+  Watchdog(store, 1, 3, quick()).note(barrier(), 0);
   first.started(receive, std::nullopt);
+  EXPECT_TRUE(eventually(first, [&] { return first.missing(0).empty(); }));
   EXPECT_TRUE(eventually(first, [&] { return first.left(1) == "rank 1 left the group"; }));
   EXPECT_EQ(end_of(first), "");
   EXPECT_EQ(first.left(2), "");
+  EXPECT_EQ(first.departed(0), "") << "rank 1 may have done its part of it";
+  EXPECT_EQ(first.departed(1), "rank 1 left the group");
   third.reset();
+  store->full = true;  // this rank cannot say that it ends, and ends all the same
   EXPECT_TRUE(eventually(first, [&] { return !end_of(first).empty(); }));
   EXPECT_EQ(end_of(first),
             "CommError: rank 2 left the group while rank 0 was in recv[float32, 4, from any rank]");
@@ -310,59 +366,6 @@ TEST(Watchdog, AnEndThatTheStoresHostTellsOnLeavingArrives) {
   EXPECT_EQ(end_of(second), "CommError: rank 0 ended the group: enough");
 }
 
-// A HashStore that can be made to fail or to stop answering.
-class FaultyStore final : public c10d::Store {
- public:
-  c10::intrusive_ptr<c10d::Store> clone() override { throw Error("not used"); }
-  using c10d::Store::set;
-  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    answer();
-    store_->set(key, value);
-  }
-  std::vector<std::uint8_t> compareSet(const std::string& key,
-                                       const std::vector<std::uint8_t>& expected,
-                                       const std::vector<std::uint8_t>& desired) override {
-    answer();
-    return store_->compareSet(key, expected, desired);
-  }
-  std::vector<std::uint8_t> get(const std::string& key) override { return store_->get(key); }
-  std::int64_t add(const std::string& key, std::int64_t value) override {
-    return store_->add(key, value);
-  }
-  bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
-  bool check(const std::vector<std::string>& keys) override {
-    answer();
-    return store_->check(keys);
-  }
-  std::int64_t getNumKeys() override { return store_->getNumKeys(); }
-  void wait(const std::vector<std::string>& keys) override { store_->wait(keys); }
-  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
-    store_->wait(keys, timeout);
-  }
-
-  std::atomic<bool> gone = false;
-  std::atomic<std::errc> failure{};  // 0: none
-  std::atomic<bool> full = false;
-  std::atomic<bool> mute = false;
-  std::latch muted{1};
-  std::latch released{1};
-  std::latch answered{1};
-
- private:
-  void answer() {
-    if (const std::errc code = failure; code != std::errc{}) {
-      throw std::system_error(std::make_error_code(code));
-    }
-    if (gone) C10_THROW_ERROR(DistNetworkError, "connection closed");
-    if (full) throw Error("no room for another key");
-    if (!mute.exchange(false)) return;
-    muted.count_down();
-    released.wait();
-    answered.count_down();
-  }
-  c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
-};
-
 // The network may fail before a rank has read the addresses of its peers' hosts.
 TEST(Watchdog, APeerThatWasNeverHeardOfIsCutOffWithTheStore) {
   for (const std::errc failure :
@@ -380,16 +383,40 @@ TEST(Watchdog, APeerThatWasNeverHeardOfIsCutOffWithTheStore) {
   }
 }
 
-// The store's host answers; only the process that served the store has ended.
+// The store's host answers, and only the process that served the store has ended; or no host is to
+// be probed.
 TEST(Watchdog, AStoreThatWasResetIsNotCutOff) {
-  const auto store = c10::make_intrusive<FaultyStore>();
-  store->failure = std::errc::connection_reset;
-  auto options = quick();
-  options.host_timeout = milliseconds(1);
-  Watchdog watchdog(store, 1, 2, options);
-  for (int look = 0; look < 3; ++look) watchdog.wait_for_news(seconds(10));
-  EXPECT_THAT(watchdog.store_trouble(), testing::StartsWith("rank 1 lost the store: "));
-  EXPECT_EQ(end_of(watchdog), "");
+  for (const bool is_reset : {true, false}) {
+    const auto store = c10::make_intrusive<FaultyStore>();
+    store->failure = is_reset ? std::errc::connection_reset : std::errc::timed_out;
+    auto options = quick();
+    if (is_reset) options.host_timeout = milliseconds(1);
+    Watchdog watchdog(store, 1, 2, options);
+    for (int look = 0; look < 3; ++look) watchdog.wait_for_news(seconds(10));
+    EXPECT_THAT(watchdog.store_trouble(), testing::StartsWith("rank 1 lost the store: "));
+    EXPECT_EQ(end_of(watchdog), "");
+  }
+}
+
+TEST(Watchdog, EndsItsOwnCallsEvenIfTheStoreTakesNoReason) {
+  for (const bool differs : {true, false}) {
+    const auto store = c10::make_intrusive<FaultyStore>();
+    write_status(*store, 0, "7 3 0 0 3 is in a call\nall_reduce[float32, 4]");
+    std::atomic<bool> closed = false;
+    auto options = quick();
+    options.disconnected = [&](int) { return closed.load(); };
+    Watchdog watchdog(store, 1, 2, options);
+    EXPECT_TRUE(eventually(watchdog, [&] { return !watchdog.explanation().empty(); }));
+    store->full = true;
+    if (differs) watchdog.started(barrier(), 3);
+    closed = !differs;
+    EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
+    EXPECT_THAT(end_of(watchdog),
+                testing::StartsWith(differs ? "CommError: the ranks call different operations: "
+                                              "rank 1 called barrier as number 3, rank 0 called "
+                                              "all_reduce[float32, 4]"
+                                            : "CommError: rank 0 died (no sign of life for "));
+  }
 }
 
 const char* const kStoreIsGone = "rank 0 died or left the group (its store is gone)";

@@ -193,6 +193,25 @@ TEST(WorkerEnvironment, UnderstandsLaunchers) {
                     {"SLURM_STEP_NODELIST", ""},
                     {"SLURM_JOB_NODELIST", "m[3-4]"}}),
        2, 3, 0, 1, "m3", "Slurm"},
+      {"srun of which the node is not known",
+       with(kSrun, {{"SLURM_NODEID", ""}, {"SLURM_LOCALID", "1"}}), 2, 3, 1, 2, "n1", "Slurm"},
+      {"a step on one node, of a job on two",
+       with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""},
+                    {"SLURM_TASKS_PER_NODE", ""},
+                    {"SLURM_STEP_NUM_NODES", "1"},
+                    {"SLURM_NNODES", "2"},
+                    {"SLURM_JOB_NUM_NODES", "2"},
+                    {"SLURM_LOCALID", "2"}}),
+       2, 3, 2, 3, "127.0.0.1", "Slurm"},
+      {"srun in a job on one node",
+       with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""},
+                    {"SLURM_TASKS_PER_NODE", ""},
+                    {"SLURM_JOB_NUM_NODES", "1"},
+                    {"SLURM_LOCALID", "2"}}),
+       2, 3, 2, 3, "127.0.0.1", "Slurm"},
+      {"srun of which the step's list of tasks is the one that counts",
+       with(kSrun, {{"SLURM_TASKS_PER_NODE", "8,8"}, {"SLURM_NTASKS_PER_NODE", "8"}}), 2, 3, 0, 1,
+       "n1", "Slurm"},
       {"srun with the old name of the list of nodes",
        with(kSrun,
             {{"SLURM_STEP_NODELIST", ""}, {"SLURM_JOB_NODELIST", ""}, {"SLURM_NODELIST", "k7,k9"}}),
@@ -225,6 +244,16 @@ TEST(WorkerEnvironment, ReadsTorchElastic) {
   EXPECT_TRUE(worker->agent_store);
   EXPECT_EQ(worker->restart_count, 2);
   EXPECT_FALSE(worker->listen_fd.has_value());
+}
+
+TEST(WorkerEnvironment, NeedsNothingOfTorchElastic) {
+  const ScopedEnvironment environment(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", ""},
+                                                       {"TORCHELASTIC_RESTART_COUNT", ""},
+                                                       {"TORCHELASTIC_USE_AGENT_STORE", ""}}));
+  const auto worker = worker_environment();
+  EXPECT_EQ(worker->source, "torchrun");
+  EXPECT_FALSE(worker->agent_store);
+  EXPECT_EQ(worker->restart_count, 0);
 }
 
 TEST(WorkerEnvironment, FindsNoLauncher) {
@@ -271,6 +300,8 @@ TEST(WorkerEnvironment, RefusesContradictions) {
       {with(kTorchrun, {{"LOCAL_WORLD_SIZE", ""}}),
        "LOCAL_RANK is set but LOCAL_WORLD_SIZE is not"},
       {with(kTorchrun, {{"LOCAL_RANK", ""}}), "LOCAL_WORLD_SIZE is set but LOCAL_RANK is not"},
+      {with(kTorchrun, {{"LOCAL_RANK", ""}, {"MASTER_ADDR", "localhost"}}),
+       "variable LOCAL_WORLD_SIZE is set but LOCAL_RANK is not: set both, or neither"},
       {with(kTorchrun, {{"RANK", "2147483648"}}),
        "RANK must be between 0 and 2147483647, got 2147483648"},
       {with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""},
@@ -358,6 +389,7 @@ TEST(WorkerEnvironment, DerivesOnePortPerJob) {
   EXPECT_EQ(21446, port_of(with(kHydra, {{"PMI_JOBID", "7"}})));
   EXPECT_EQ(21446,
             port_of(with(kOpenMpi, {{"OMPI_MCA_ess_base_jobid", ""}, {"PMIX_NAMESPACE", "7"}})));
+  EXPECT_EQ(26754, port_of(with(kOpenMpi, {{"PMIX_NAMESPACE", "7"}}))) << "the first name counts";
   EXPECT_EQ(port_of(kOpenMpi), port_of(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"},
                                                        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})));
 }

@@ -1,5 +1,6 @@
 #include <lockstep/core/atomic_folder.h>
 
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,14 +9,19 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/core/replaced_fsync.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
@@ -45,6 +51,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using testing_support::as_bytes;
+using testing_support::message_of;
 using testing_support::read_text;
 using testing_support::TemporaryDirectory;
 
@@ -92,6 +99,22 @@ TEST(AtomicFolder, TakesThePlaceOfAnother) {
   EXPECT_THAT(parent.names(), ElementsAre("a"));
 }
 
+// A folder that was committed is no longer the object's, and another may be written under its name.
+TEST(AtomicFolder, LeavesItsTemporaryNameToTheNextOne) {
+  const TemporaryDirectory parent;
+  std::optional<AtomicFolder> first(std::in_place, parent / "a");
+  first->write("file", {as_bytes("first")});
+  first->commit();
+  AtomicFolder second(parent / "a");
+  second.write("file", {as_bytes("second")});
+  first.reset();
+  EXPECT_THAT(parent.names(), ElementsAre(".tmp-a", "a"));
+  EXPECT_EQ(read_text(parent / "a/file"), "first");
+  second.commit();
+  EXPECT_EQ(read_text(parent / "a/file"), "second");
+  EXPECT_THAT(parent.names(), ElementsAre("a"));
+}
+
 class WithoutExchange : public ::testing::TestWithParam<int> {
  protected:
   ~WithoutExchange() override { exchange_instead = nullptr; }
@@ -102,6 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Errors, WithoutExchange, ::testing::Values(EINVAL, ENOS
 TEST_P(WithoutExchange, AFolderTakesThePlaceOfAnother) {
   const TemporaryDirectory parent;
   make_folder(parent / "a", "old");
+  parent.write(".tmp-replaced-a/file", "left by a process that was killed");
   bool asked = false;
   exchange_instead = [&](const char*, const char*) {
     asked = true;
@@ -194,7 +218,85 @@ TEST(RemoveFolder, RemovesAllThatIsInIt) {
   parent.write("a/b/c", "deep");
   remove_folder(parent / "a");
   EXPECT_THAT(parent.names(), IsEmpty());
-  EXPECT_THROW(remove_folder(parent / "a"), DataError);
+  EXPECT_EQ(message_of<DataError>([&] { remove_folder(parent / "a"); }),
+            "cannot remove " + (parent / "a").string() + ": No such file or directory");
+  parent.write(".tmp-removed-a/b", "left by a process that was killed");
+  parent.write("a/b", "new");
+  remove_folder(parent / "a");
+  EXPECT_THAT(parent.names(), IsEmpty());
+}
+
+class Flushes : public ::testing::Test {
+ protected:
+  ~Flushes() override { testing_support::on_fsync = nullptr; }
+
+  // Replaces the flush of a path. `flush` returns an errno value, 0 for success.
+  static void flush_by(std::function<int(const std::string& path)> flush) {
+    testing_support::on_fsync = [flush = std::move(flush)](int fd) {
+      errno = flush(fs::read_symlink("/proc/self/fd/" + std::to_string(fd)).string());
+      return errno == 0 ? 0 : -1;
+    };
+  }
+  static std::ptrdiff_t descriptors() {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), {});
+  }
+};
+
+// A name survives a crash of the machine only if its folder is flushed after it was given, and what
+// it names before.
+TEST_F(Flushes, FollowEveryNewName) {
+  const TemporaryDirectory parent;
+  const std::string here = fs::canonical(parent.path()).string();
+  std::vector<std::string> flushed;
+  flush_by([&](const std::string& path) {
+    flushed.push_back(path);
+    return 0;
+  });
+  for (const char* time : {"the first time", "in place of another"}) {
+    flushed.clear();
+    AtomicFolder folder(parent / "a");
+    EXPECT_THAT(flushed, IsEmpty()) << time;
+    folder.commit();
+    EXPECT_THAT(flushed, ElementsAre(here + "/.tmp-a", here)) << time;
+  }
+  flushed.clear();
+  replace_link(parent / "link", "a");
+  EXPECT_THAT(flushed, ElementsAre(here));
+}
+
+TEST_F(Flushes, ThatAFileSystemDoesNotHaveAreNoFailure) {
+  const TemporaryDirectory parent;
+  const auto before = descriptors();
+  flush_by([](const std::string&) { return EINVAL; });
+  flush_names(parent.path());
+  flush_by([](const std::string&) { return EIO; });
+  EXPECT_EQ(message_of<DataError>([&] { flush_names(parent.path()); }),
+            "cannot flush " + parent.path().string() + ": Input/output error");
+  EXPECT_EQ(message_of<DataError>([&] { flush_names(parent / "nowhere"); }),
+            "cannot flush " + (parent / "nowhere").string() + ": No such file or directory");
+  parent.write("file", "not a folder");
+  EXPECT_EQ(message_of<DataError>([&] { flush_names(parent / "file"); }),
+            "cannot flush " + (parent / "file").string() + ": Not a directory");
+  EXPECT_EQ(descriptors(), before);
+}
+
+// A program that has closed its standard input gets the descriptor 0 for the folder.
+TEST_F(Flushes, SucceedWithoutAStandardInput) {
+  const TemporaryDirectory parent;
+  const pid_t child = fork();
+  if (child == 0) {
+    close(STDIN_FILENO);
+    try {
+      flush_names(parent.path());
+      _exit(fcntl(STDIN_FILENO, F_GETFD) < 0 ? 0 : 2);
+    } catch (const DataError&) {
+      _exit(1);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "1: an error, 2: the descriptor is still open";
 }
 
 TEST(ReplaceLink, ReplacesALinkAndAFile) {

@@ -26,16 +26,14 @@
 #include <lockstep/core/directory.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file_lock.h>
+#include <tests/core/replaced_fsync.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
-namespace {
-std::function<int(int)> on_fsync;
-}  // namespace
-
 // Replaces the C library's fsync() in this program, so that a test sees what is flushed, and when.
 extern "C" [[gnu::visibility("default")]] int fsync(int fd) {
-  return on_fsync ? on_fsync(fd) : static_cast<int>(syscall(SYS_fsync, fd));
+  const auto& instead = lockstep::testing_support::on_fsync;
+  return instead ? instead(fd) : static_cast<int>(syscall(SYS_fsync, fd));
 }
 
 namespace lockstep {
@@ -45,6 +43,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing_support::message_of;
+using testing_support::on_fsync;
 using testing_support::read_text;
 using testing_support::TemporaryDirectory;
 

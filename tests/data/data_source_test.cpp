@@ -9,7 +9,6 @@
 #include <cctype>
 #include <cstdlib>
 #include <future>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -139,6 +138,54 @@ TEST_F(DataSource, PrefersAWholeFolderToAPartOfOne) {
             directory_ / "data/mnist");
 }
 
+TEST_F(DataSource, NamesTheMissingFileOfEachDataSet) {
+  const std::map<std::string, std::vector<std::string>> sets = {
+      {"mnist", kMnistFiles},
+      {"cifar10",
+       {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+        "data_batch_5.bin", "test_batch.bin"}},
+      {"cifar100", {"train.bin", "test.bin"}}};
+  for (const auto& [name, files] : sets) {
+    for (const std::string& missing : files) {
+      const std::string top = name + " without " + missing;
+      for (const std::string& file : files) {
+        if (file != missing) directory_.write(str(top, "/", name, "/", file), "x");
+      }
+      fs::create_directories(directory_ / top / name);
+      const DataRequest request{.name = name, .directory = (directory_ / top).string()};
+      EXPECT_EQ(message_of<DataError>([&] { find_data(request); }),
+                str((directory_ / top / name).string(), " holds only a part of ", name, ": ",
+                    missing, " (plain or .gz) is missing"));
+    }
+  }
+}
+
+TEST_F(DataSource, LooksInAGivenFolderOnly) {
+  write_mnist("cache/lockstep/mnist");
+  fs::create_directory(directory_ / "mine");
+  const DataRequest request{.name = "mnist", .directory = (directory_ / "mine").string()};
+  EXPECT_EQ(message_of<DataError>([&] { find_data(request); }),
+            str("cannot find train-images-idx3-ubyte (or train-images-idx3-ubyte.gz) in ",
+                *request.directory, " or its subfolder mnist"));
+  write_mnist("mine", 2);
+  write_mnist("mine/mnist", 3);
+  EXPECT_EQ(message_of<DataError>([&] { find_data(request); }),
+            str(*request.directory,
+                " holds only a part of mnist: t10k-images-idx3-ubyte (plain or .gz) is missing"))
+      << "the first of two parts";
+}
+
+// An interrupted download leaves such a part, which the next one completes.
+TEST_F(DataSource, APartInTheCacheIsNoError) {
+  write_mnist("cache/lockstep/mnist", 3);
+  EXPECT_EQ(find_data({.name = "mnist"}), std::nullopt);
+  EXPECT_THROW(find_or_download_data({.name = "mnist", .may_download = false}), DataError);
+  write_mnist("cache/lockstep/mnist", 4);
+  environment_.set("HOME", std::nullopt);  // XDG_CACHE_HOME is enough
+  EXPECT_EQ(find_or_download_data({.name = "mnist", .may_download = false}),
+            directory_ / "cache/lockstep/mnist");
+}
+
 TEST_F(DataSource, HasItsCacheInTheHomeOfTheUser) {
   environment_.set("XDG_CACHE_HOME", std::nullopt);
   set("HOME", directory_.path().string());
@@ -210,26 +257,6 @@ TEST_F(DataSource, AFailedDownloadSaysWhyAndLeavesNothing) {
                               {});
               }),
               HasSubstr("cannot download file:///etc/hostname"));
-}
-
-// A redirection is an answer of its own, with a text that is not the file's.
-TEST_F(DataSource, DownloadsAFileThatIsAnsweredTwice) {
-  HttpServer server(HttpHandler([](const HttpRequest& request) {
-    if (request.path == "/hello") return HttpReply{.content = "hello"};
-    return HttpReply{
-        .status = 302, .content = "<html>look elsewhere</html>", .headers = "Location: /hello\r\n"};
-  }));
-  std::vector<std::uint64_t> progress;
-  download_file(
-      {server.url() + "/old", "f", kHelloMd5, 5}, directory_ / "cache",
-      [&](const std::string&, std::uint64_t done, std::uint64_t) { progress.push_back(done); });
-  EXPECT_EQ(read_text(directory_ / "cache/f"), "hello");
-  EXPECT_EQ(progress.back(), 5U);
-  EXPECT_EQ(server.requests(), 2);
-  // A second download takes the place of the first.
-  download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache", {});
-  EXPECT_EQ(read_text(directory_ / "cache/f"), "hello");
-  EXPECT_EQ(std::distance(fs::directory_iterator(directory_ / "cache"), {}), 1);
 }
 
 TEST_F(DataSource, FollowsAFewRedirectionsToHttpOnly) {
@@ -321,6 +348,9 @@ TEST_F(DataSource, AMirrorWithWrongFilesIsRefused) {
               HasSubstr("wrong checksum"));
   EXPECT_TRUE(fs::is_empty(directory_ / "cache/lockstep/mnist"));
   EXPECT_EQ(server.requests(), 1);
+  set("LOCKSTEP_MIRROR", server.url() + "/");  // a slash at its end changes nothing
+  EXPECT_THAT(message_of<DataError>([&] { find_or_download_data({.name = "mnist"}); }),
+              HasSubstr(server.url() + "/mnist/train-images-idx3-ubyte.gz: wrong checksum"));
 }
 
 TEST_F(DataSource, AsksTheMirrorForCifar100AsOneArchive) {

@@ -148,11 +148,72 @@ TEST_F(Lowerings, DependOnTheArguments) {
        {"Cast", "CumSum", "Slice", "Squeeze"}},
       {"a sum of int32",
        [](const Tensor& x) { return x.to(torch::kInt).sum(1); },
-       {"Cast", "Cast", "ReduceSum"}}};
+       {"Cast", "Cast", "ReduceSum"}},
+      // The first half times the second; the last one of an odd number is left.
+      {"a product of two whole numbers",
+       [](const Tensor& x) { return x.to(torch::kLong).slice(1, 1).prod(1); },
+       {"Cast", "Slice", "Slice", "Slice", "Mul", "Squeeze"}},
+      {"a product of three whole numbers",
+       [](const Tensor& x) { return x.to(torch::kLong).prod(1); },
+       {"Cast", "Slice", "Slice", "Slice", "Mul", "Mul", "Squeeze"}},
+      {"a product of numbers", [](const Tensor& x) { return x.prod(1); }, {"ReduceProd"}}};
   for (const Case& each : cases) {
     EXPECT_EQ(lowered(each.operation, torch::rand({2, 3, 8})).operators, each.operators)
         << each.name;
   }
+}
+
+// onnxruntime's Gemm takes no whole numbers, and has factors of float32.
+TEST_F(Lowerings, OfAMatrixProductAreGemmIfItIsPrecise) {
+  struct Case {
+    torch::ScalarType type;
+    torch::Scalar beta;
+    torch::Scalar alpha;
+    bool is_gemm;
+  };
+  const Case cases[] = {{torch::kFloat, 0.1, 0.3, true},   {torch::kDouble, 1, 1, true},
+                        {torch::kDouble, 0.1, 1, false},   {torch::kDouble, 1, 0.1, false},
+                        {torch::kDouble, 0.1, 0.3, false}, {torch::kLong, 1, 1, false}};
+  for (const Case& each : cases) {
+    const Tensor weight = torch::ones({8, 4}).to(each.type);
+    const Tensor added = torch::ones({4}).to(each.type);
+    const ReadModel model = lowered(
+        [&](const Tensor& x) {
+          return at::addmm(added, x.to(each.type), weight, each.beta, each.alpha);
+        },
+        torch::rand({2, 8}));
+    EXPECT_EQ(::testing::Matches(Contains("Gemm"))(model.operators), each.is_gemm)
+        << each.type << ' ' << each.beta << ' ' << each.alpha;
+    EXPECT_EQ(::testing::Matches(Contains("MatMul"))(model.operators), !each.is_gemm)
+        << each.type << ' ' << each.beta << ' ' << each.alpha;
+  }
+}
+
+// ONNX's Einsum broadcasts a size of 1 in an ellipsis only.
+TEST_F(Lowerings, OfEinsumExpandSizesOfOne) {
+  const auto operators = [this](std::int64_t rows) {
+    return lowered(
+               [rows](const Tensor& x) {
+                 return at::einsum("bij,bij->bij", {x, x.slice(1, 0, rows)});
+               },
+               torch::rand({2, 3, 8}))
+        .operators;
+  };
+  EXPECT_THAT(operators(1), Contains("Expand"));
+  EXPECT_THAT(operators(3), Not(Contains("Expand")));
+}
+
+// Float16 is computed in float32, and other types in their own.
+TEST_F(Lowerings, HaveConstantsOfTheTypeOfTheArithmetic) {
+  const auto model_in = [this](torch::ScalarType type) {
+    return lowered([type](const Tensor& x) { return at::hardswish(x.to(type)); },
+                   torch::rand({2, 3}));
+  };
+  constexpr std::int32_t kFloat32 = 1;
+  constexpr std::int32_t kFloat64 = 11;
+  EXPECT_THAT(single_numbers<float>(model_in(torch::kFloat), kFloat32), Contains(6));
+  EXPECT_THAT(single_numbers<float>(model_in(torch::kHalf), kFloat32), Contains(6));
+  EXPECT_THAT(single_numbers<double>(model_in(torch::kDouble), kFloat64), Contains(6));
 }
 
 // 2 * 24 + 5 elements, and 24 for each further sample.

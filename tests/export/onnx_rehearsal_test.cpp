@@ -229,6 +229,15 @@ TEST_F(OnnxRehearsal, SizesThatFollowALineOnlyAtFirst) {
               HasSubstr("with a batch of 130, forward() has other sizes in the result of "
                         "aten::slice after 0 (parameter 0.weight), [13, 3] where smaller batches "
                         "promise [1, 3]"));
+  // One batch for each magnitude of such an end.
+  EXPECT_THAT(refusal([](const Tensor& x) { return x.slice(0, 0, 60'000); }, 2),
+              HasSubstr("with a batch of 65537, forward() has other sizes in the result of "
+                        "aten::slice after 0 (parameter 0.weight), [60000, 3] where smaller "
+                        "batches promise [65537, 3]"));
+  EXPECT_THAT(refusal([](const Tensor& x) { return x.slice(0, 0, 100'000); }, 2),
+              HasSubstr("with a batch of 1000000, forward() has other sizes in the result of "
+                        "aten::slice after 0 (parameter 0.weight), [100000, 3] where smaller "
+                        "batches promise [1000000, 3]"));
 }
 
 // The values are alike in all runs that are recorded.
@@ -241,6 +250,7 @@ TEST_F(OnnxRehearsal, SizesThatAreReadOutOfValues) {
       [=](const Tensor& x) { return choose(x, at::nonzero_numpy(x > 100)[0].size(0) > 0); },
       [=](const Tensor& x) { return choose(x, x.masked_select(x > 100).numel() > 0); },
       [=](const Tensor& x) { return choose(x, x.index({x > 100}).size(0) > 0); },
+      [=](const Tensor& x) { return choose(x, x.index({(x > 100).to(torch::kByte)}).size(0) > 0); },
       [=](const Tensor& x) { return choose(x, std::get<0>(at::_unique(x > 100)).size(0) > 1); },
       [=](const Tensor& x) { return choose(x, std::get<0>(at::_unique2(x > 100)).size(0) > 1); },
       [=](const Tensor& x) {
@@ -274,6 +284,7 @@ TEST_F(OnnxRehearsal, SizesThatAreReadOutOfValues) {
   const std::vector<Code> fixed = {
       [](const Tensor& x) { return x.index({torch::tensor({1, 0}), torch::tensor({0, 1})}); },
       [](const Tensor& x) { return x.index({x.argmax(0)}); },
+      [](const Tensor& x) { return at::where(x > 0.5, x, -x); },
       [](const Tensor& x) { return x.masked_select(torch::tensor({true, false, true})); },
       [](const Tensor& x) { return at::one_hot(x.argmax(1), 3); },
       [](const Tensor& x) { return x.repeat_interleave(2, 1); },

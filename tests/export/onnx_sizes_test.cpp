@@ -29,6 +29,7 @@ namespace {
 namespace nn = torch::nn;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing_support::Code;
 using torch::Tensor;
 
@@ -116,8 +117,10 @@ TEST_F(OnnxSizes, TheErrorNamesTheExamplesSizes) {
   const OnnxExportOptions fixed = {.dynamic_batch = false};
   EXPECT_THAT(
       refusal([](const Tensor& x) { return x.has_storage() ? x.sigmoid() : x.relu(); }, 2, fixed),
-      HasSubstr("with the example's sizes, forward() goes another way after 0 (parameter "
-                "0.weight): it calls aten::relu where aten::sigmoid was recorded"));
+      AllOf(HasSubstr("with the example's sizes, forward() goes another way after 0 (parameter "
+                      "0.weight): it calls aten::relu where aten::sigmoid was recorded: a recorded "
+                      "graph has one way; let forward() act alike in every call"),
+            Not(HasSubstr("dynamic_batch"))));
   EXPECT_THAT(refusal(
                   [](const Tensor& x) {
                     TORCH_CHECK(x.has_storage(), "is not a real tensor");
@@ -125,7 +128,7 @@ TEST_F(OnnxSizes, TheErrorNamesTheExamplesSizes) {
                   },
                   2, fixed),
               AllOf(HasSubstr("forward() fails with the example's sizes after 0"),
-                    HasSubstr("is not a real tensor")));
+                    HasSubstr("is not a real tensor"), Not(HasSubstr("dynamic_batch"))));
 }
 
 // Only the last of the recorded batches shows that the size follows no line.
@@ -135,6 +138,28 @@ TEST_F(OnnxSizes, ASizeThatBendsWithinTheRecordedBatches) {
                         "2 for batch 2, 2 for batch 3, 2 for batch 5, 1 for batch 1, which "));
   EXPECT_THAT(refusal([](const Tensor& x) { return x.slice(0, 0, 4); }, 2),
               HasSubstr("is 2 for batch 2, 3 for batch 3, 4 for batch 5, 1 for batch 1, which "));
+}
+
+// Each of the recorded batches is compared, not only the first or the last.
+TEST_F(OnnxSizes, ANumberThatDiffersForOneRecordedBatch) {
+  for (const std::int64_t batch : {1, 3, 5}) {
+    const Code code = [batch](const Tensor& x) { return x.mul(x.size(0) == batch ? 2 : 3); };
+    for (const bool follow : {false, true}) {
+      EXPECT_THAT(refusal(code, 2, {.follow_batch = follow}),
+                  HasSubstr("bakes the batch into constants that a trace cannot follow: aten::mul "
+                            "with 3 after 0 (parameter 0.weight); write sizes"))
+          << batch;
+    }
+  }
+}
+
+// The message names a place with its number only once.
+TEST_F(OnnxSizes, NumbersThatFollowTheBatchInSeveralPlaces) {
+  EXPECT_THAT(refusal([](const Tensor& x) { return x.div(x.size(0)).div(x.size(0)); }, 2),
+              HasSubstr("cannot follow: aten::div with 2 after 0 (parameter 0.weight); write "));
+  EXPECT_THAT(refusal([](const Tensor& x) { return x.div(x.size(0)).mul(x.size(0) + 5); }, 2),
+              HasSubstr("cannot follow: aten::div with 2 after 0 (parameter 0.weight); aten::mul "
+                        "with 7 after 0 (parameter 0.weight); write "));
 }
 
 // Each of these sizes alone is tried, even if all others take the same way. One is always recorded.
@@ -335,6 +360,37 @@ TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
         const std::vector<Tensor> rows = torch::ones({2, 3}).cumsum(0).unbind(0);
         return x * rows[1] + rows[0];
       },
+      // Numbers out of the results of operations that do not depend on the input.
+      [](const Tensor& x) {
+        const std::vector<Tensor> rows = torch::ones({2, 3}).cumsum(0).unbind(0);
+        return x * rows[1].sum().item<float>();
+      },
+      [](const Tensor& x) {
+        const auto [values, places] = torch::ones({2, 3}).cumsum(1).max(1);
+        return x * values.sum().item<float>() + places.sum().item<std::int64_t>();
+      },
+      // Strides of expanded tensors.
+      [](const Tensor& x) {
+        const Tensor y = x.unsqueeze(1).expand({-1, 2, 3});
+        return y.stride(0) == 3 && y.stride(1) == 0 && y.stride(2) == 1 ? x.relu() : x.sigmoid();
+      },
+      // Every form of a convolution.
+      [](const Tensor& x) { return at::conv1d(x.unsqueeze(1), torch::ones({1, 1, 2})); },
+      [](const Tensor& x) { return at::conv2d(x.view({-1, 1, 1, 3}), torch::ones({1, 1, 1, 2})); },
+      [](const Tensor& x) {
+        return at::conv3d(x.view({-1, 1, 1, 1, 3}), torch::ones({1, 1, 1, 1, 2}));
+      },
+      [](const Tensor& x) { return at::conv_transpose1d(x.unsqueeze(1), torch::ones({1, 1, 2})); },
+      [](const Tensor& x) {
+        return at::conv_transpose2d(x.view({-1, 1, 1, 3}), torch::ones({1, 1, 1, 2}));
+      },
+      [](const Tensor& x) {
+        return at::conv_transpose3d(x.view({-1, 1, 1, 1, 3}), torch::ones({1, 1, 1, 1, 2}));
+      },
+      [](const Tensor& x) {
+        return at::convolution(x.unsqueeze(1), torch::ones({1, 1, 2}), {}, {1}, {0}, {1}, false,
+                               {0}, 1);
+      },
   };
   for (std::size_t i = 0; i < codes.size(); ++i) {
     for (const std::int64_t example : {1, 3}) {
@@ -354,6 +410,37 @@ TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
   }
 }
 
+// Stand-ins are laid out in memory like the recorded tensors.
+TEST_F(OnnxSizes, NotStridesThatAreAlikeForAllBatches) {
+  using Strides = std::vector<std::int64_t>;
+  struct Case {
+    const char* name;
+    Code code;
+    std::function<Strides(std::int64_t batch)> strides;
+  };
+  const std::vector<Case> cases = {
+      {"transposed", [](const Tensor& x) { return x.t(); },
+       [](std::int64_t) { return Strides{1, 3}; }},
+      {"permuted",
+       [](const Tensor& x) { return x.unsqueeze(2).repeat({1, 1, 4}).permute({2, 0, 1}); },
+       [](std::int64_t) { return Strides{1, 12, 4}; }},
+      {"before the batch", [](const Tensor& x) { return x.unsqueeze(0).repeat({4, 1, 1}); },
+       [](std::int64_t batch) { return Strides{3 * batch, 3, 1}; }},
+      {"a part of each row",
+       [](const Tensor& x) { return x.unsqueeze(0).repeat({4, 1, 1}).slice(2, 0, 2); },
+       [](std::int64_t batch) { return Strides{3 * batch, 3, 1}; }}};
+  for (const Case& each : cases) {
+    const Code code = [&](const Tensor& x) {
+      const Tensor y = each.code(x);
+      return y.strides() == torch::IntArrayRef(each.strides(x.size(0))) ? y.relu() : y.sigmoid();
+    };
+    EXPECT_EQ(refusal(code, 2), "nothing was refused") << each.name;
+    EXPECT_THAT(testing_support::read_model(folder / "net.onnx").operators,
+                ::testing::Contains("Relu"))
+        << each.name;
+  }
+}
+
 // The tracer then uses the name of the result for the argument, too.
 TEST_F(OnnxSizes, NotOperationsThatReturnTheirArgument) {
   const std::vector<std::pair<const char*, Code>> operations = {
@@ -363,6 +450,7 @@ TEST_F(OnnxSizes, NotOperationsThatReturnTheirArgument) {
       {"type_as", [](const Tensor& x) { return x.type_as(x); }},
       {"flatten", [](const Tensor& x) { return x.flatten(1); }},
       {"movedim", [](const Tensor& x) { return x.movedim(0, 0); }},
+      {"moveaxis", [](const Tensor& x) { return x.moveaxis(0, 0); }},
       {"dropout", [](const Tensor& x) { return at::dropout(x, 0.5, false); }},
       {"feature_dropout", [](const Tensor& x) { return at::feature_dropout(x, 0.5, false); }},
       {"alpha_dropout", [](const Tensor& x) { return at::alpha_dropout(x, 0.5, false); }},

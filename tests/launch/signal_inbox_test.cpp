@@ -67,8 +67,28 @@ TEST(SignalInbox, KnowsWhoSentASignal) {
       require_arrival(inbox, str(number), "passed on");
       SignalInbox::pass_on({.number = number, .from_terminal = true}, getpid());
       require_arrival(inbox, str(number, " from the terminal"), "passed on");
+      SignalInbox::pass_on({.number = number}, getpid());
+      require_arrival(inbox, str(number), "passed on by a program that names no terminal");
       require_arrival(inbox, "none", "afterwards");
     }
+  });
+}
+
+// A wait ends with the signal or with its time, and one without a limit ends with the signal.
+TEST(SignalInbox, WaitsNoLongerThanItMay) {
+  with_own_signals([] {
+    SignalInbox inbox;
+    for (const int milliseconds : {0, 1, 20}) {
+      const auto start = Clock::now();
+      LOCKSTEP_CHECK(!inbox.next(Milliseconds(milliseconds)), milliseconds);
+      LOCKSTEP_CHECK(Clock::now() - start >= Milliseconds(milliseconds), milliseconds);
+    }
+    for (const int milliseconds : {-1, 0, 10'000}) {
+      kill(getpid(), SIGTERM);
+      const std::optional<ReceivedSignal> signal = inbox.next(Milliseconds(milliseconds));
+      LOCKSTEP_CHECK(signal && signal->number == SIGTERM, milliseconds);
+    }
+    require_arrival(inbox, "none", "afterwards");
   });
 }
 

@@ -290,6 +290,50 @@ TEST(Capturable, FollowsEveryChangeOfARate) {
   EXPECT_EQ(run(true), expected);
 }
 
+TEST(Capturable, TakesAGroupWithoutParameters) {
+  const auto parameter = torch::zeros({2}, torch::requires_grad());
+  parameter.mutable_grad() = torch::ones({2});
+  Optimizer optimizer(std::vector<ParameterGroup>{
+      {.parameters = {}, .options = AdamOptions{.lr = 1}},
+      {.parameters = {{"p", parameter}}, .options = AdamOptions{.lr = 0.5}}});
+  optimizer.set_capturable(true);
+  optimizer.set_lr(0, 2);
+  optimizer.step();
+  optimizer.step_unless(torch::full({}, 1.0));
+  EXPECT_NEAR(parameter[0].item<double>(), -0.5, 1e-6) << "one step of Adam is that of the rate";
+  for (const auto& [name, tensor] : optimizer.state()) {
+    if (name == "step.p") EXPECT_EQ(tensor.item<std::int64_t>(), 1);
+  }
+  optimizer.zero_grad();
+  EXPECT_EQ(parameter.grad().count_nonzero().item<std::int64_t>(), 0);
+}
+
+// Parameters with different numbers of steps, in one run of memory, keep their own numbers. In the
+// first step of Adam with a constant gradient, and in every further one, a parameter moves by the
+// learning rate.
+TEST(Capturable, KeepsTheStepsOfParametersOfOneRunApart) {
+  for (const bool on_device : {false, true}) {
+    FlatMemory memory({{16}, {16}, {16}});
+    const Tensors tensors = memory.bound();
+    memory.gradients.fill_(1);
+    Optimizer optimizer(named(tensors), AdamOptions{.lr = 0.125});
+    for (const auto& [name, tensor] : optimizer.state()) {
+      if (name == "step.p1") tensor.fill_(1000);
+    }
+    optimizer.set_capturable(on_device);
+    for (int step = 0; step < 4; ++step) optimizer.step();
+    for (const auto& [name, tensor] : optimizer.state()) {
+      if (!name.starts_with("step.")) continue;
+      EXPECT_EQ(tensor.item<std::int64_t>(), name == "step.p1" ? 1004 : 4) << name << on_device;
+    }
+    for (const std::size_t i : {0U, 2U}) {
+      EXPECT_NEAR(tensors[i][15].item<double>(), -4 * 0.125, 1e-5) << i << on_device;
+    }
+    // Steps 1001 to 1004 from moments of zero, by Adam's formula in 64 bits.
+    EXPECT_NEAR(tensors[1][15].item<double>(), -1.771029, 1e-4) << on_device;
+  }
+}
+
 TEST(Capturable, RefusesParametersOnSeveralDevicesAndSparseGradients) {
   const Tensors apart = {torch::zeros({16}), torch::zeros({16}, torch::kMeta)};
   Optimizer on_two(named(apart), SgdOptions{});

@@ -187,6 +187,38 @@ TEST(StackedBarCharts, PutPartsBehindEachOther) {
   }
 }
 
+// The legend has a line for three parts in a wide chart, and for two in a narrow one.
+TEST(StackedBarCharts, NameEachPartInTheirLegend) {
+  const html::StackedBars chart{.title = "Phases",
+                                .unit = "ms",
+                                .parts = {"data", "forward", "backward", "optimizer"},
+                                .bars = {{.name = "bar", .parts = {1, 1, 1, 1}}},
+                                .colors = {5, 0, 2}};
+  struct Case {
+    double width;
+    const char* height;
+    std::vector<const char*> corners;
+  };
+  const Case cases[] = {
+      {html::kWide,
+       "viewBox=\"0 0 720 79\"",
+       {"x=\"150\" y=\"39\"", "x=\"340\" y=\"39\"", "x=\"530\" y=\"39\"", "x=\"150\" y=\"59\""}},
+      {html::kNarrow,
+       "viewBox=\"0 0 340 96\"",
+       {"x=\"0\" y=\"56\"", "x=\"170\" y=\"56\"", "x=\"0\" y=\"76\"", "x=\"170\" y=\"76\""}}};
+  constexpr int kColors[] = {5, 0, 2, 3};  // a part without a color of its own has its number's
+  for (const Case& each : cases) {
+    const std::string picture = svg_of(chart, each.width);
+    EXPECT_THAT(picture, HasSubstr(each.height));
+    EXPECT_EQ(count_of(picture, "width=\"12\" height=\"12\"/>"), 4U);
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_THAT(picture, HasSubstr(str("<rect class=\"f", kColors[i], "\" ", each.corners[i],
+                                         " width=\"12\" height=\"12\"/>")));
+      EXPECT_EQ(count_of(picture, ">" + chart.parts[i] + "</text>"), 1U);
+    }
+  }
+}
+
 TEST(StackedBarCharts, WriteValuesWithThreeDigits) {
   const html::StackedBars chart{.unit = "ms",
                                 .parts = {"a", "b", "c"},
@@ -195,6 +227,27 @@ TEST(StackedBarCharts, WriteValuesWithThreeDigits) {
   for (const char* text : {"bar, a: 0.500 ms", "bar, b: 12.3 ms", "bar, c: 1.23 ms", ">14.1 ms<"}) {
     EXPECT_THAT(picture, HasSubstr(text));
   }
+  const std::string round = svg_of(
+      html::StackedBars{
+          .unit = "ms",
+          .parts = {"a"},
+          .bars = {{.name = "x", .parts = {1}}, {.name = "y", .parts = {10}}, {.parts = {0}}}},
+      html::kWide);
+  for (const char* text : {">1.00 ms<", ">10.0 ms<", ">0 ms<"}) {
+    EXPECT_THAT(round, HasSubstr(text));
+  }
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(
+      svg_of(html::StackedBars{.parts = {"a"}, .bars = {{.parts = {kInfinity}}}}, html::kWide), "");
+}
+
+// Colors repeat after the eighth part.
+TEST(StackedBarCharts, HaveEightColors) {
+  html::StackedBars chart{.bars = {{.name = "bar", .parts = std::vector<double>(9, 1)}}};
+  for (int part = 0; part < 9; ++part) chart.parts.push_back(str("part ", part));
+  const std::string picture = svg_of(chart, html::kWide);
+  EXPECT_EQ(count_of(picture, "<rect class=\"f0\""), 4U);  // in the bar and in the legend
+  EXPECT_EQ(count_of(picture, "<rect class=\"f7\""), 2U);
 }
 
 html::TracedRun one_step() {
@@ -238,6 +291,101 @@ TEST(StepTimelines, HaveARowForEachTrack) {
   EXPECT_EQ(count_of(picture, "x=\"130\" y=\"72\" width=\"330\""), 1U);
   const html::TracedStep nothing{.name = "step 2", .ranks = {{0, {.begin = 5, .end = 5}}}};
   EXPECT_EQ(svg_of(html::StepTimeline{.run = run, .step = nothing}, html::kWide), "");
+}
+
+TEST(StepTimelines, NameEachKindInTheirLegend) {
+  const html::TracedRun run = one_step();
+  const html::StepTimeline timeline{.run = run, .step = run.steps[0]};
+  const char* const kinds[] = {"forward",       "backward",         "optimizer", "data",
+                               "communication", "waits for a rank", "other"};
+  for (const double width : {html::kWide, html::kNarrow}) {
+    const std::string picture = svg_of(timeline, width);
+    EXPECT_EQ(count_of(picture, "width=\"12\" height=\"12\"/>"), 7U);
+    for (const char* kind : kinds) EXPECT_EQ(count_of(picture, str(">", kind, "</text>")), 1U);
+  }
+  // Four rows of 20 pixels lie between the scale and the legend, which has four columns.
+  const std::string wide = svg_of(timeline, html::kWide);
+  for (const char* mark :
+       {"f0\" x=\"130\" y=\"122\"", "f2\" x=\"277.5\" y=\"122\"", "f3\" x=\"425\" y=\"122\"",
+        "f5\" x=\"572.5\" y=\"122\"", "f1\" x=\"130\" y=\"142\"", "f7\" x=\"277.5\" y=\"142\"",
+        "f6\" x=\"425\" y=\"142\""}) {
+    EXPECT_THAT(wide, HasSubstr(mark));
+  }
+}
+
+// A timeline of one millisecond and one rank, whose only row is that of the training thread.
+std::string timeline_of(const std::vector<html::TracedSpan>& spans) {
+  html::TracedRun run{.ranks = 1};
+  run.spans = spans;
+  for (html::TracedSpan& span : run.spans) span.track = "training";
+  run.steps = {{.name = "step 1", .ranks = {{0, {0, 1000}}}}};
+  return svg_of(html::StepTimeline{.run = run, .step = run.steps[0]}, html::kWide);
+}
+
+TEST(StepTimelines, ColorSpansByWhatTheyAre) {
+  struct Case {
+    const char* name;
+    const char* category;
+    int color;
+  };
+  const Case cases[] = {{"reduction: waits for rank 0", "arrival", 7},
+                        {"reduction", "communication", 1},
+                        {"barrier", "collective", 1},
+                        {"bucket", "reduction", 1},
+                        {"0SEND_F0", "message", 1},
+                        {"broadcast buffers", "phase", 1},
+                        {"read", "data", 5},
+                        {"wait for data", "phase", 5},
+                        {"forward", "phase", 0},
+                        {"0F0", "forward", 0},
+                        {"backward", "phase", 2},
+                        {"0B0", "backward", 2},
+                        {"optimizer", "phase", 3},
+                        {"zero gradients", "phase", 3},
+                        {"finite check", "phase", 3},
+                        {"clip", "phase", 6}};
+  for (const auto& [name, category, color] : cases) {
+    EXPECT_THAT(timeline_of({{.name = name, .category = category, .begin = 0, .end = 500}}),
+                HasSubstr(str("<rect class=\"f", color, "\" x=\"130\" y=\"32\" width=\"275\"")))
+        << name;
+  }
+  for (const char* category : {"step", "ddp", "team"}) {
+    EXPECT_THAT(timeline_of({{.name = "forward", .category = category, .begin = 0, .end = 500}}),
+                Not(HasSubstr("<title>")))
+        << category;
+  }
+}
+
+// A wide timeline has at most nine marks, a narrow one at most four, without that of zero.
+TEST(StepTimelines, HaveMarksAtRoundTimes) {
+  const auto drawn = [](double microseconds, double width) {
+    html::TracedRun run{.ranks = 1};
+    run.spans = {{.name = "forward", .category = "phase", .begin = 0, .end = microseconds}};
+    run.steps = {{.name = "step 1", .ranks = {{0, {.begin = 0, .end = microseconds}}}}};
+    return svg_of(html::StepTimeline{.run = run, .step = run.steps[0]}, width);
+  };
+  const std::string wide = drawn(900, html::kWide);
+  EXPECT_EQ(count_of(wide, " ms</text>"), 5U);
+  EXPECT_THAT(wide, HasSubstr(">0.00 ms</text>"));
+  EXPECT_THAT(wide, HasSubstr(">0.80 ms</text>"));
+  const std::string narrow = drawn(900, html::kNarrow);
+  EXPECT_EQ(count_of(narrow, " ms</text>"), 2U);
+  EXPECT_THAT(narrow, HasSubstr(">0.40 ms</text>"));
+  EXPECT_THAT(narrow, HasSubstr(">0.80 ms</text>"));
+  EXPECT_THAT(drawn(90, html::kWide), HasSubstr(">0.080 ms</text>"));
+}
+
+// Spans are cut at the ends of the step. A span without a length is still visible.
+TEST(StepTimelines, ShowThePartsOfSpansInTheStep) {
+  const auto shown = [](double begin, double end) {
+    return timeline_of({{.name = "forward", .category = "phase", .begin = begin, .end = end}});
+  };
+  EXPECT_THAT(shown(-100, 100), HasSubstr("x=\"130\" y=\"32\" width=\"55\""));
+  EXPECT_THAT(shown(900, 1200), HasSubstr("x=\"625\" y=\"32\" width=\"55\""));
+  EXPECT_THAT(shown(500, 500), HasSubstr("x=\"405\" y=\"32\" width=\"0.5\""));
+  EXPECT_THAT(shown(-100, 100), HasSubstr("rank 0, training: forward, 0.200 ms"));
+  EXPECT_THAT(shown(-100, 0), Not(HasSubstr("<title>")));
+  EXPECT_THAT(shown(1000, 1100), Not(HasSubstr("<title>")));
 }
 
 TEST(WaitMatrices, HaveARowForEachRank) {
@@ -387,6 +535,36 @@ TEST(ReportParts, AlignColumnsOfWordsToTheLeft) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_THAT(text_of(table, "label"), HasSubstr("aria-label=\"label\"><table>"));
+}
+
+// Cells behind the last title belong to columns of their own.
+TEST(ReportParts, AlignCellsWithoutATitle) {
+  const html::Table table{.titles = {"n"},
+                          .rows = {{"1", "word", "9 lives"}, {"2", "-", "4"}, {"3"}}};
+  const std::string text = text_of(table, "label");
+  EXPECT_EQ(count_of(text, "<th scope"), 1U);
+  for (const char* part :
+       {"<tr><td>1</td><td class=\"t\">word</td><td>9 lives</td></tr>",
+        "<tr><td>2</td><td class=\"t\">-</td><td>4</td></tr>", "<tr><td>3</td></tr>"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(ReportParts, HaveANoteAndCommandsWhereTheyAreGiven) {
+  EXPECT_THAT(text_of(html::Figure{.title = "a", .picture = "<p>1</p>"}),
+              ::testing::AllOf(HasSubstr("<b>a</b></figcaption>\n<p>1</p><details>"),
+                               Not(HasSubstr("<code>"))));
+  const std::string text =
+      text_of(html::Figure{.title = "a",
+                           .note = "a note",
+                           .picture = "<p>1</p>",
+                           .commands = {{"first", ""}, {"second", "lockstep train"}}});
+  EXPECT_THAT(text, HasSubstr("<b>a</b><p>a note</p>\n</figcaption>"));
+  EXPECT_THAT(text, HasSubstr("<p>second: <code>lockstep train</code></p>\n</details>"));
+  EXPECT_THAT(text, Not(HasSubstr("first")));
+  EXPECT_THAT(text, HasSubstr("aria-label=\"rows of: a\""));
+  EXPECT_EQ(html::section("id", "b & c", "content\n"),
+            "<section id=\"id\">\n<h2>b &amp; c</h2>\ncontent\n</section>\n");
 }
 
 TEST(ReportParts, CutWhatDoesNotFit) {

@@ -1,6 +1,8 @@
 #include <lockstep/report/html/traced_steps.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -103,6 +105,53 @@ TEST_F(TracedSteps, BeginWithTheFirstWaitSinceTheStepBefore) {
   EXPECT_THAT(begins, ElementsAre(0, 120, 210));
 }
 
+// The values of all ranks are in the order of their times.
+TEST_F(TracedSteps, HaveTheirValuesInOrder) {
+  std::vector<RankTrace> ranks = two_ranks();
+  ranks[0].spans.push_back(value("ready batches", 400, "5"));
+  ranks[1].spans.push_back(value("ready batches", 200, "4"));
+  const html::TracedRun run = read(ranks);
+  std::vector<std::string> values;
+  for (const html::TracedValue& each : run.values) {
+    values.push_back(str("rank ", each.rank, " at ", each.time, ": ", each.value));
+  }
+  EXPECT_THAT(values, ElementsAre("rank 0 at 1: 3", "rank 1 at 200: 4", "rank 0 at 400: 5"));
+}
+
+// A flow marks where the transfer of a collective begins. Other spans may begin there, too.
+TEST_F(TracedSteps, TieCollectivesToTheRankThatCameLast) {
+  folder_.write("trace.json", R"({"traceEvents": [
+    {"ph": "M", "name": "thread_name", "pid": 0, "tid": 3, "args": {"name": "calls"}},
+    {"ph": "M", "name": "process_name", "pid": 0, "tid": 3, "args": {"name": "rank 0"}},
+    {"ph": "X", "name": "barrier", "cat": "collective", "pid": 0, "tid": 3, "ts": 5, "dur": 2},
+    {"ph": "X", "name": "bucket", "cat": "communication", "pid": 0, "tid": 3, "ts": 5, "dur": 1},
+    {"ph": "X", "name": "work", "cat": "phase", "pid": 0, "tid": 3, "ts": 5, "dur": 4},
+    {"ph": "X", "name": "other thread", "cat": "collective", "pid": 0, "tid": 4, "ts": 5, "dur": 1},
+    {"ph": "X", "name": "later", "cat": "collective", "pid": 0, "tid": 3, "ts": 6, "dur": 1},
+    {"ph": "f", "name": "barrier", "cat": "collective", "pid": 0, "tid": 3, "ts": 5, "id": 7},
+    {"ph": "s", "name": "barrier", "cat": "collective", "pid": 1, "tid": 3, "ts": 5.5, "id": 7},
+    {"ph": "X", "name": "barrier", "cat": "collective", "pid": 1, "tid": 3, "ts": 5.5, "dur": 1},
+    {"ph": "f", "name": "lost", "cat": "collective", "pid": 1, "tid": 3, "ts": 8, "id": 8},
+    {"ph": "X", "name": "lost", "cat": "collective", "pid": 1, "tid": 3, "ts": 8, "dur": 1}],
+    "otherData": {"clocks": [{"rank": 0, "uncertainty_us": 0},
+                             {"rank": 1, "uncertainty_us": 2.5}]}})");
+  const html::TracedRun run = html::read_traced_run(folder_ / "trace.json");
+  std::vector<std::string> spans;
+  for (const html::TracedSpan& each : run.spans) {
+    spans.push_back(str("rank ", each.rank, " ", each.name, " on '", each.track, "' until ",
+                        each.end, ", last ", each.last_rank.value_or(-1)));
+  }
+  EXPECT_THAT(spans, ElementsAre("rank 0 barrier on 'calls' until 7, last 1",
+                                 "rank 0 bucket on 'calls' until 6, last 1",
+                                 "rank 0 work on 'calls' until 9, last -1",
+                                 "rank 0 other thread on '' until 6, last -1",
+                                 "rank 1 barrier on '' until 6.5, last 1",
+                                 "rank 0 later on 'calls' until 7, last -1",
+                                 "rank 1 lost on '' until 9, last -1"));
+  EXPECT_EQ(run.ranks, 2);
+  EXPECT_THAT(run.uncertainty, ElementsAre(Pair(0, 0), Pair(1, 2.5)));
+}
+
 TEST_F(TracedSteps, FollowTheRankThatTheOthersWaitedFor) {
   const html::TracedRun run = read(two_ranks());
   const std::vector<html::PathPart> path = html::critical_path(run, run.steps[0]);
@@ -112,6 +161,35 @@ TEST_F(TracedSteps, FollowTheRankThatTheOthersWaitedFor) {
   EXPECT_DOUBLE_EQ(html::accounted_share(path, run.steps[0]), 1);
   EXPECT_THAT(html::path_shares(path), ElementsAre(Pair("forward", 300), Pair("backward", 500),
                                                    Pair("transfer", 100), Pair("optimizer", 100)));
+}
+
+// The rank that ends last is also the one that the others waited for.
+TEST_F(TracedSteps, FollowARankThatWaitedForNoOther) {
+  std::vector<RankTrace> ranks = two_ranks();
+  ranks[1].spans[0].end += microseconds(20);
+  ranks[1].spans[5].end += microseconds(20);
+  const html::TracedRun run = read(ranks);
+  EXPECT_THAT(texts(html::critical_path(run, run.steps[0])),
+              ElementsAre("rank 1 forward 0 to 300", "rank 1 backward 300 to 800",
+                          "rank 1 transfer 800 to 900", "rank 1 optimizer 900 to 1010"));
+}
+
+// Forward and backward compute while their collectives transfer data. Rank 1 joins these late. What
+// the threads of the loader do is no part of the path.
+TEST_F(TracedSteps, StayInComputingThatOverlapsWithCollectives) {
+  const auto rank = [](int number, int late) {
+    return RankTrace{
+        .rank = number,
+        .spans = {span("step 1", "step", "training", 0, 1000 - late),
+                  span("read", "phase", "loader", 0, 1000),
+                  span("forward", "phase", "training", 0, 500),
+                  span("reduction", "communication", "bucket 0", 100 + late, 200, "bucket"),
+                  span("backward", "phase", "training", 500, 1000 - late),
+                  span("reduction", "communication", "bucket 0", 600 + late, 800, "bucket")}};
+  };
+  const html::TracedRun run = read({rank(0, 0), rank(1, 50)});
+  EXPECT_THAT(texts(html::critical_path(run, run.steps[0])),
+              ElementsAre("rank 0 forward 0 to 500", "rank 0 backward 500 to 1000"));
 }
 
 // Nothing is recorded for rank 1 between its forward and its backward: 50 of 1000 us have no name.
@@ -171,6 +249,34 @@ TEST_F(TracedSteps, FollowTheMessagesOfAPipeline) {
                           "rank 0 backward 650 to 950", "rank 0 between phases 950 to 960",
                           "rank 0 optimizer 960 to 1000"));
   EXPECT_DOUBLE_EQ(html::accounted_share(path, run.steps[0]), 0.98);
+}
+
+// Ranks 0 and 1 are a pipeline, and ranks 2 and 3 are another one with messages of the same names.
+TEST_F(TracedSteps, FollowTheMessagesOfTheNearestRank) {
+  const auto path_of = [&](int end_of_rank_1, int end_of_rank_3) {
+    const auto first = [](int rank, int sent) {
+      return RankTrace{.rank = rank,
+                       .spans = {span("step 1", "step", "training", 0, 900),
+                                 span("0F0", "forward", "training", 0, sent - 10),
+                                 span("0SEND_F0", "message", "training", sent - 10, sent)}};
+    };
+    const auto second = [](int rank, int received, int end) {
+      return RankTrace{.rank = rank,
+                       .spans = {span("step 1", "step", "training", 0, end),
+                                 span("1RECV_F0", "message", "training", 0, received),
+                                 span("1F0", "forward", "training", received, end)}};
+    };
+    const html::TracedRun run = read({first(0, 210), second(1, 320, end_of_rank_1), first(2, 310),
+                                      second(3, 330, end_of_rank_3)});
+    return texts(html::critical_path(run, run.steps[0]));
+  };
+  EXPECT_THAT(path_of(900, 1000),
+              ElementsAre("rank 2 forward 0 to 300", "rank 2 message 300 to 310",
+                          "rank 3 message 310 to 330", "rank 3 forward 330 to 1000"));
+  EXPECT_THAT(path_of(1000, 900),
+              ElementsAre("rank 0 forward 0 to 200", "rank 0 message 200 to 210",
+                          "rank 1 message 210 to 320", "rank 1 forward 320 to 1000"))
+      << "of two ranks that are equally near, the first";
 }
 
 // The gradients of a stage are reduced after its actions, and rank 1's stage is late.
@@ -287,6 +393,33 @@ TEST_F(TracedSteps, SayHowLongTheirPhasesTake) {
                           Pair("optimizer", 100), Pair("exposed communication", 400)));
 }
 
+TEST(TracedStepsByHand, ReachFromTheFirstBeginToTheLastEnd) {
+  using Windows = std::map<int, html::StepWindow>;
+  for (const Windows& ranks :
+       {Windows{{0, {10, 90}}, {1, {20, 100}}, {2, {30, 80}}},
+        Windows{{0, {20, 100}}, {1, {30, 80}}, {2, {10, 90}}},
+        Windows{{0, {30, 80}}, {1, {10, 90}}, {2, {20, 100}}}, Windows{{3, {10, 100}}}}) {
+    const html::StepWindow whole = html::whole_window({.name = "step 1", .ranks = ranks});
+    EXPECT_EQ(whole.begin, 10);
+    EXPECT_EQ(whole.end, 100);
+  }
+}
+
+// The share is that of the time since the path's first rank began, not since any rank did.
+TEST(TracedStepsByHand, AccountForThePartsOfAPath) {
+  const std::vector<html::PathPart> path = {{.what = "forward", .begin = 0, .end = 10},
+                                            {.rank = 1, .what = "backward", .begin = 10, .end = 30},
+                                            {.what = html::kBetweenPhases, .begin = 30, .end = 40},
+                                            {.what = "forward", .begin = 40, .end = 45}};
+  EXPECT_THAT(html::path_shares(path),
+              ElementsAre(Pair("forward", 15), Pair("backward", 20), Pair("between phases", 10)));
+  const html::TracedStep step{.name = "step 1", .ranks = {{0, {0, 40}}, {1, {-5, 50}}}};
+  EXPECT_DOUBLE_EQ(html::accounted_share(path, step), 35.0 / 50);
+  EXPECT_EQ(html::accounted_share({}, step), 0);
+  const html::TracedStep nothing{.name = "step 2", .ranks = {{0, {5, 5}}}};
+  EXPECT_EQ(html::accounted_share({{.what = "forward", .begin = 5, .end = 5}}, nothing), 0);
+}
+
 // What hides communication is the backward of the same step, and phases end with their step.
 TEST(TracedStepsByHand, TakeTheMeanOfTheirPhases) {
   const auto phase = [](const char* name, double begin, double end) {
@@ -361,7 +494,28 @@ TEST_F(TracedSteps, AreNotReadFromAnotherFile) {
     folder_.write("trace.json", text);
     EXPECT_THROW(html::read_traced_run(folder_ / "trace.json"), DataError) << text;
   }
-  EXPECT_THROW(html::read_traced_run(folder_ / "none.json"), DataError);
+}
+
+TEST_F(TracedSteps, SayWhyAFileIsNotReadAsATrace) {
+  const auto refusal = [&](const char* name) {
+    return message_of<DataError>([&] { html::read_traced_run(folder_ / name); });
+  };
+  EXPECT_EQ(refusal("none.json"), "cannot read " + (folder_ / "none.json").string());
+  const std::string file = (folder_ / "trace.json").string();
+  folder_.write("trace.json", "");
+  EXPECT_EQ(refusal("trace.json"), file + " is not JSON: line 1, column 1");
+  const std::pair<const char*, const char*> cases[] = {
+      {"{}", "'traceEvents' is missing"},
+      {R"({"traceEvents": []})", "'otherData' is missing"},
+      {R"({"traceEvents": [{"ph": "X"}]})", "'pid' is missing"},
+      {R"({"traceEvents": [{"ph": "X", "pid": 0, "tid": 0}], "otherData": {"clocks": []}})",
+       "'ts' is missing"},
+      {R"({"traceEvents": [{"ph": "M", "pid": -1, "tid": 0}], "otherData": {"clocks": []}})",
+       "rank -1 in a trace"}};
+  for (const auto& [text, problem] : cases) {
+    folder_.write("trace.json", text);
+    EXPECT_EQ(refusal("trace.json"), file + " is not a trace that Lockstep writes: " + problem);
+  }
 }
 
 TEST_F(TracedSteps, BoundTheNumberOfRanks) {

@@ -9,6 +9,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/train/strategies/pipeline_phases.h>
 #include <tests/support/groups.h>
 
 namespace lockstep::train {
@@ -16,6 +17,34 @@ namespace {
 
 using testing_support::no_errors;
 using testing_support::run_group;
+
+// Each kind of action takes another power of two of seconds.
+TEST(PipelinePhases, AreTheMeanOverTheWorkersOfTheirActions) {
+  using pipeline::Kind;
+  const Kind kinds[] = {Kind::kForward,        Kind::kBackward,        Kind::kBackwardInput,
+                        Kind::kBackwardWeight, Kind::kSendForward,     Kind::kReceiveForward,
+                        Kind::kSendBackward,   Kind::kReceiveBackward, Kind::kReduce};
+  pipeline::Timeline timeline;
+  timeline.workers.resize(2);
+  double seconds = 1;
+  for (const Kind kind : kinds) {
+    pipeline::Interval interval{.begin = 5, .end = 5 + seconds};
+    interval.action.kind = kind;
+    timeline.workers[kind == Kind::kForward || kind == Kind::kReduce ? 0 : 1].push_back(interval);
+    seconds *= 2;
+  }
+  for (const int workers : {1, 2}) {
+    PhaseSeconds phases;
+    phases.forward = 1000;
+    add_phases(timeline, workers, phases);
+    EXPECT_EQ(phases.forward, 1000 + 1.0 / workers);
+    EXPECT_EQ(phases.backward, (2.0 + 4 + 8) / workers);
+    EXPECT_EQ(phases.communication, (16.0 + 32 + 64 + 128 + 256) / workers);
+    EXPECT_EQ(phases.stage_waits, (32.0 + 128) / workers);
+    EXPECT_EQ(phases.data, 0);
+    EXPECT_EQ(phases.optimizer, 0);
+  }
+}
 
 TEST(EpochUsage, IsTheMeanOverTheRanks) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {

@@ -83,6 +83,58 @@ TEST(Schedule, CyclesAfterTheWarmUp) {
   }
 }
 
+// A cosine runs from 1/25 to 1 up to the turning point, step 10, and to 1/25e4 up to step 19.
+TEST(Schedule, CyclesAlongCosines) {
+  const ScheduleOptions cycle{.kind = ScheduleKind::kOneCycle, .pct_start = 0.55};
+  const double last = 1 / 25e4;
+  const std::pair<std::int64_t, double> cases[] = {{0, 0.04},
+                                                   {5, 0.52},
+                                                   {10, 1},
+                                                   {13, last + (1 - last) * 0.75},
+                                                   {16, last + (1 - last) * 0.25},
+                                                   {19, last},
+                                                   {25, last}};
+  for (const auto& [step, factor] : cases) {
+    EXPECT_NEAR(learning_rate_factor(cycle, step, 10, 20), factor, 1e-12) << step;
+  }
+  ScheduleOptions divided = cycle;
+  divided.div_factor = 4;
+  divided.final_div_factor = 10;
+  EXPECT_NEAR(learning_rate_factor(divided, 0, 10, 20), 0.25, 1e-12);
+  EXPECT_NEAR(learning_rate_factor(divided, 19, 10, 20), 0.025, 1e-12);
+}
+
+// The turning point may be the first step, lie before it, or be the last step.
+TEST(Schedule, CyclesWhereverItTurns) {
+  ScheduleOptions cycle{.kind = ScheduleKind::kOneCycle,
+                        .pct_start = 0.125,
+                        .anneal = Anneal::kLinear,
+                        .cycle_momentum = true};
+  const double last = 1 / 25e4;
+  const auto rate = [&](std::int64_t step, std::int64_t steps) {
+    return learning_rate_factor(cycle, step, 10, steps);
+  };
+  const auto momentum = [&](std::int64_t step, std::int64_t steps) {
+    return scheduled_momentum(cycle, step, 10, steps).value();
+  };
+  EXPECT_NEAR(rate(0, 8), 1, 1e-12) << "it turns in step 0";
+  EXPECT_NEAR(momentum(0, 8), 0.85, 1e-12);
+  EXPECT_NEAR(rate(7, 8), last, 1e-12);
+  EXPECT_NEAR(momentum(7, 8), 0.95, 1e-12);
+  cycle.pct_start = 0;
+  EXPECT_NEAR(rate(0, 4), 1 + (last - 1) / 4, 1e-12) << "it turns one step before the first";
+  EXPECT_NEAR(rate(3, 4), last, 1e-12);
+  EXPECT_NEAR(rate(0, 1), last, 1e-12) << "the only step is the last one";
+  EXPECT_NEAR(momentum(0, 1), 0.95, 1e-12);
+  cycle.pct_start = 1;
+  EXPECT_NEAR(rate(0, 4), 0.04, 1e-12);
+  EXPECT_NEAR(rate(3, 4), 1, 1e-12) << "it turns in the last step";
+  EXPECT_NEAR(rate(9, 4), 1, 1e-12);
+  EXPECT_NEAR(momentum(3, 4), 0.85, 1e-12);
+  cycle.warmup_epochs = 2;
+  EXPECT_NEAR(rate(25, 20), 1, 1e-12) << "the warm-up leaves no step to the cycle";
+}
+
 // Epochs count from the beginning of the run, in which the warm-up only hides the first falls.
 TEST(Schedule, FallsAtTheSameEpochsAfterAWarmUp) {
   const ScheduleOptions step{
@@ -193,16 +245,45 @@ TEST(Schedule, IsDescribedByWhatItDependsOn) {
 
 TEST(Schedule, RefusesImpossibleOptions) {
   for (const ScheduleOptions& options :
-       {ScheduleOptions{.warmup_epochs = -1}, ScheduleOptions{.step_epochs = 0},
-        ScheduleOptions{.gamma = 0}, ScheduleOptions{.final_fraction = 2},
-        ScheduleOptions{.kind = ScheduleKind::kMultiStep}, ScheduleOptions{.milestones = {3, 2}},
-        ScheduleOptions{.milestones = {-1}}, ScheduleOptions{.pct_start = 2},
-        ScheduleOptions{.div_factor = 0}, ScheduleOptions{.final_div_factor = 0},
+       {ScheduleOptions{.warmup_epochs = -1},
+        ScheduleOptions{.step_epochs = 0},
+        ScheduleOptions{.gamma = 0},
+        ScheduleOptions{.final_fraction = 2},
+        ScheduleOptions{.kind = ScheduleKind::kMultiStep},
+        ScheduleOptions{.milestones = {3, 2}},
+        ScheduleOptions{.milestones = {-1}},
+        ScheduleOptions{.pct_start = 2},
+        ScheduleOptions{.div_factor = 0},
+        ScheduleOptions{.final_div_factor = 0},
         ScheduleOptions{.cycle_momentum = true},
         ScheduleOptions{.kind = ScheduleKind::kOneCycle, .base_momentum = 0.96},
         ScheduleOptions{.kind = ScheduleKind::kOneCycle, .max_momentum = 1},
-        ScheduleOptions{.plateau = {.factor = 1}}}) {
+        ScheduleOptions{.plateau = {.factor = 1}},
+        ScheduleOptions{.warmup_epochs = -0.5},
+        ScheduleOptions{.step_epochs = -1},
+        ScheduleOptions{.gamma = -0.1},
+        ScheduleOptions{.final_fraction = -0.1},
+        ScheduleOptions{.final_fraction = 1.1},
+        ScheduleOptions{.milestones = {1.1e9}},
+        ScheduleOptions{.milestones = {1, 3, 2}},
+        ScheduleOptions{.pct_start = -0.1},
+        ScheduleOptions{.pct_start = 1.1},
+        ScheduleOptions{.div_factor = -1},
+        ScheduleOptions{.final_div_factor = -1},
+        ScheduleOptions{.base_momentum = -0.1},
+        ScheduleOptions{.max_momentum = 1.5}}) {
     EXPECT_THROW(validate(options), ConfigError);
+  }
+  for (const ScheduleOptions& options :
+       {ScheduleOptions{}, ScheduleOptions{.step_epochs = 0.1}, ScheduleOptions{.gamma = 2},
+        ScheduleOptions{.final_fraction = 1}, ScheduleOptions{.milestones = {0, 1e9}},
+        ScheduleOptions{.kind = ScheduleKind::kMultiStep, .milestones = {1}},
+        ScheduleOptions{.pct_start = 0}, ScheduleOptions{.pct_start = 1},
+        ScheduleOptions{.div_factor = 0.5, .final_div_factor = 0.5},
+        ScheduleOptions{.base_momentum = 0, .max_momentum = 0},
+        ScheduleOptions{.base_momentum = 0.99, .max_momentum = 0.99},
+        ScheduleOptions{.kind = ScheduleKind::kOneCycle, .cycle_momentum = true}}) {
+    EXPECT_NO_THROW(validate(options));
   }
   EXPECT_EQ(testing_support::message_of<ConfigError>(
                 [] { validate(ScheduleOptions{.milestones = {3, 2.5}}); }),

@@ -473,9 +473,10 @@ void lower_nan_to_num(RecordedOperation& op, const Operator&) {
   };
   const std::string x = op.tensor(0);
   const std::string number = op.add("Where", {op.add("IsNaN", {x}), bound(1, 0), x});
-  const std::string below = op.add("IsInf", {x}, {{"detect_positive", 0}});
+  // Both infinities get the lower bound, and then the positive one gets the upper bound.
+  const std::string infinite = op.add("IsInf", {x});
   const std::string above = op.add("IsInf", {x}, {{"detect_negative", 0}});
-  const std::string low = op.add("Where", {below, bound(3, -largest), number});
+  const std::string low = op.add("Where", {infinite, bound(3, -largest), number});
   op.result("Where", {above, bound(2, largest), low});
 }
 

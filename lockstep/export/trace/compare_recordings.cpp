@@ -82,12 +82,15 @@ std::optional<Extent> line_of(const c10::IValue& first, std::int64_t batch,
   return line_through(batch, first.toInt(), probes, sizes);
 }
 
-std::optional<std::vector<std::int64_t>> sizes_in(const Value& value) {
-  const auto type = value.type()->cast<c10::TensorType>();
+std::optional<std::vector<std::int64_t>> sizes_in(const c10::TensorTypePtr& type) {
   if (type == nullptr) return std::nullopt;
   const auto sizes = type->sizes().concrete_sizes();
   if (!sizes) return std::nullopt;
   return std::vector<std::int64_t>(sizes->begin(), sizes->end());
+}
+
+std::optional<std::vector<std::int64_t>> sizes_in(const Value& value) {
+  return sizes_in(value.type()->cast<c10::TensorType>());
 }
 
 std::vector<const Value*> values_of(const Recording& recording) {
@@ -132,13 +135,6 @@ std::string sizes_in_words(std::int64_t batch, std::int64_t size,
     texts.push_back(str(sizes[k], " for batch ", probes[k].batch));
   }
   return join(texts);
-}
-
-std::optional<std::vector<std::int64_t>> sizes_in(const c10::TensorTypePtr& type) {
-  if (type == nullptr) return std::nullopt;
-  const auto sizes = type->sizes().concrete_sizes();
-  if (!sizes) return std::nullopt;
-  return std::vector<std::int64_t>(sizes->begin(), sizes->end());
 }
 
 void compare_argument(Argument& first, std::int64_t batch, const std::vector<BatchProbe>& probes,
@@ -242,7 +238,6 @@ bool same_constant(const c10::IValue& a, const c10::IValue& b) {
     return a.toDouble() == b.toDouble() || (std::isnan(a.toDouble()) && std::isnan(b.toDouble()));
   }
   if (a.isInt() && b.isInt()) return a.toInt() == b.toInt();
-  if (a.isBool() && b.isBool()) return a.toBool() == b.toBool();
   return a.tagKind() == b.tagKind() && lockstep::str(a) == lockstep::str(b);
 }
 

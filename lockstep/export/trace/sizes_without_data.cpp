@@ -17,7 +17,6 @@ c10::IValue on_meta(const c10::IValue& value) {
     const at::Tensor& tensor = value.toTensor();
     return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
   }
-  if (value.isDevice()) return c10::Device(at::kMeta);
   if (!value.isList()) return value;
   const c10::List<c10::IValue> list = value.toList();
   c10::impl::GenericList result(list.elementType());

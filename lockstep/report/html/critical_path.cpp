@@ -72,11 +72,11 @@ struct RankStep {
     if (is_action(span)) actions.push_back(&span);
   }
 
-  // The transfer that ended a wait from `begin` until `time`: the last one.
-  const TracedSpan* transfer_before(double begin, double time) const {
+  // The transfer that ended a wait until `time`: the last one. It may have begun before the wait.
+  const TracedSpan* transfer_before(double time) const {
     const TracedSpan* last = nullptr;
     for (const TracedSpan* span : transfers) {
-      if (span->end <= begin || span->end > time + kNear) continue;
+      if (span->end > time + kNear) continue;
       if (last == nullptr || span->end > last->end) last = span;
     }
     return last;
@@ -159,8 +159,7 @@ class PathWalk {
   // a wait.
   void leave_phase(const TracedSpan& phase) {
     const double begin = current().work_since(phase.begin, time_);
-    const TracedSpan* const transfer =
-        may_wait(phase) ? current().transfer_before(begin, time_) : nullptr;
+    const TracedSpan* const transfer = may_wait(phase) ? current().transfer_before(time_) : nullptr;
     if (transfer == nullptr || transfer->begin <= begin || *transfer->last_rank == rank_) {
       return add(phase.name, begin);
     }
@@ -170,7 +169,7 @@ class PathWalk {
 
   // A wait for a reduction: the path takes its transfer and continues at the rank that came last.
   void leave_wait(const TracedSpan& wait) {
-    const TracedSpan* const transfer = current().transfer_before(wait.begin, time_);
+    const TracedSpan* const transfer = current().transfer_before(time_);
     if (transfer == nullptr || transfer->begin <= wait.begin) return add(kTransfer, wait.begin);
     leave_transfer(*transfer);
   }

@@ -60,9 +60,10 @@ img{max-width:100%;height:auto;image-rendering:auto}
 
 // Columns of words are left-aligned, columns of numbers right-aligned.
 std::vector<bool> wordy_columns(const Table& table) {
-  std::vector<bool> wordy(table.titles.size(), false);
+  std::vector<bool> wordy(table.titles.size(), false);  // longer if a row has more cells
   for (const Cells& row : table.rows) {
-    for (std::size_t i = 0; i < std::min(row.size(), wordy.size()); ++i) {
+    wordy.resize(std::max(row.size(), wordy.size()), false);
+    for (std::size_t i = 0; i < row.size(); ++i) {
       if (!row[i].empty() && std::isalpha(static_cast<unsigned char>(row[i][0])) != 0)
         wordy[i] = true;
     }
@@ -85,8 +86,7 @@ std::string text_of(const Table& table, const std::string& label, const std::str
   for (const Cells& row : table.rows) {
     text += "<tr>";
     for (std::size_t i = 0; i < row.size(); ++i) {
-      text += str(i < wordy.size() && wordy[i] ? "<td class=\"t\">" : "<td>", svg::escaped(row[i]),
-                  "</td>");
+      text += str(wordy[i] ? "<td class=\"t\">" : "<td>", svg::escaped(row[i]), "</td>");
     }
     text += "</tr>\n";
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
@@ -24,7 +23,6 @@ constexpr const char* kTraining = "training";
 constexpr const char* kWaitForData = "wait for data";
 constexpr const char* kBackward = "backward";
 constexpr const char* kExposed = "exposed communication";
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Facts about spans from events that are not spans.
 struct SpanNotes {
@@ -143,12 +141,7 @@ StepWindow whole_window(const TracedStep& step) {
 
 report::TimeWindows step_windows(const TracedRun& run, int rank) {
   std::vector<report::TimeWindow> windows;
-  for (const TracedStep& step : run.steps) {
-    const auto window = step.ranks.find(rank);
-    // Without the rank, a window that touches nothing keeps the place of the step.
-    windows.push_back(window == step.ranks.end() ? report::TimeWindow{kNever, -kNever}
-                                                 : window->second);
-  }
+  for (const TracedStep& step : run.steps) windows.push_back(step.ranks.at(rank));
   return report::TimeWindows(windows);
 }
 

@@ -56,7 +56,8 @@ TracedRun read_traced_run(const std::filesystem::path& file);
 /// The time from when the first rank begins the step until the last one ends it.
 StepWindow whole_window(const TracedStep& step);
 
-/// The windows of a rank's steps; their indices are those of TracedRun::steps.
+/// The windows of a rank's steps; their indices are those of TracedRun::steps. Each step must have
+/// the rank.
 report::TimeWindows step_windows(const TracedRun& run, int rank);
 
 /// Maps {r, q} to the microseconds for which rank r waited for rank q in reductions and other

@@ -58,9 +58,7 @@ double annealed(Anneal anneal, double begin, double end, double progress) {
 
 // A value in the first step, at the turning point and in the last step of a cycle.
 struct CycleValues {
-  double first = 0;
-  double turn = 0;
-  double last = 0;
+  double first, turn, last;
 };
 
 // The cycle turns at step pct_start * steps - 1, which as in PyTorch need not be a whole number.
@@ -72,8 +70,7 @@ double cycled(const ScheduleOptions& options, const CycleValues& values, std::in
   if (now <= turn) {
     return annealed(options.anneal, values.first, values.turn, turn > 0 ? now / turn : 1.0);
   }
-  return annealed(options.anneal, values.turn, values.last,
-                  end > turn ? (now - turn) / (end - turn) : 1.0);
+  return annealed(options.anneal, values.turn, values.last, (now - turn) / (end - turn));
 }
 
 double one_cycle_factor(const ScheduleOptions& options, std::int64_t step, std::int64_t steps) {

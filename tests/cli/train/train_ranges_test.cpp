@@ -146,6 +146,23 @@ TEST(TrainRanges, AreNamedWithTheirOption) {
        "--batch-size 1 is smaller than the number of pipelines, 2"},
       {[](auto& a) { a.strategy = "hybrid", a.nproc_per_node = 4, a.batch_size = 9; },
        "--batch-size 9 cannot be divided by 2 pipelines; use 8 or 10"},
+      {[](auto& a) { a.nproc_per_node = 0; }, "--nproc-per-node must be from 1 to 1024, got 0"},
+      {[](auto& a) { a.nproc_per_node = 1025; },
+       "--nproc-per-node must be from 1 to 1024, got 1025"},
+      {[](auto& a) { a.workers = (1 << 20) + 1; }, "--workers must be from 0 to "},
+      {[](auto& a) { a.bucket_cap_mb = 0, a.nproc_per_node = 2; },
+       "--bucket-cap-mb must be greater than 0, got 0"},
+      {[](auto& a) { a.strategy = "pipeline", a.micro_batches = 0; },
+       "--micro-batches must be from 1 to 65536, got 0"},
+      {[](auto& a) { a.strategy = "pipeline", a.micro_batches = 65537; },
+       "--micro-batches must be from 1 to 65536, got 65537"},
+      {[](auto& a) { a.strategy = "pipeline", a.micro_batches = 5, a.batch_size = 4; },
+       "--batch-size 4 gives each pipeline 4 images, fewer than --micro-batches 5"},
+      {[](auto& a) {
+         a.strategy = "hybrid", a.nproc_per_node = 4, a.batch_size = 8, a.micro_batches = 5;
+       },
+       "--batch-size 8 gives each pipeline 4 images, fewer than --micro-batches 5"},
+      {[](auto& a) { a.strategy = "dp", a.dp_loss = "each"; }, "--dp-loss must be one of "},
   };
   for (const Case& each : cases) {
     const TrainArguments arguments = changed_arguments(each.change);
@@ -169,6 +186,11 @@ TEST(TrainRanges, ContainTheirEnds) {
       [](auto& a) { a.batch_size = 1, a.workers = 0, a.threads = 4096, a.timeout_seconds = 0.1; },
       [](auto& a) { a.strategy = "dp", a.devices = 1; },
       [](auto& a) { a.nproc_per_node = 4, a.batch_size = 4; },
+      [](auto& a) { a.nproc_per_node = 1024, a.batch_size = 1024; },
+      [](auto& a) { a.workers = 1 << 20; },
+      [](auto& a) { a.strategy = "pipeline", a.micro_batches = 1; },
+      [](auto& a) { a.strategy = "pipeline", a.micro_batches = 4, a.batch_size = 4; },
+      [](auto& a) { a.strategy = "pipeline", a.micro_batches = 65536, a.batch_size = 65536; },
       [](auto& a) { a.limits.min_epochs = 0, a.limits.max_steps = 1; },
       [](auto& a) { a.max_epochs = 3, a.limits.min_epochs = 3; },
       [](auto& a) { a.limits.limit_val_batches = 0, a.limits.num_sanity_val_steps = 0; },
@@ -297,6 +319,39 @@ TEST(TrainRanges, RefuseOptionsOfOtherStrategies) {
           << strategy;
     }
   }
+}
+
+TEST(TrainRanges, CountTheProcessesOfPipelines) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  const auto with = [&](const char* strategy, int processes) {
+    arguments.strategy = strategy;
+    arguments.nproc_per_node = processes;
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  const std::string accepted = "nothing was thrown";
+  EXPECT_EQ(with("pipeline", 1), accepted);
+  EXPECT_TRUE(resolve(arguments).on_several_devices);
+  EXPECT_EQ(with("pipeline", 2), accepted);
+  EXPECT_FALSE(resolve(arguments).on_several_devices);
+  EXPECT_FALSE(resolve(arguments).devices);
+  EXPECT_EQ(resolve(arguments).data_shares, 1);
+  EXPECT_EQ(with("pipeline", 4),
+            "train: --strategy pipeline with --stages 2 by the schedule 1f1b needs 2 processes, or "
+            "one with threads, but there are 4");
+  EXPECT_EQ(with("hybrid", 2), accepted);
+  EXPECT_EQ(resolve(arguments).data_shares, 1);
+  for (const int processes : {1, 3}) {
+    EXPECT_EQ(with("hybrid", processes),
+              lockstep::str("train: --strategy hybrid with --stages 2 by the schedule 1f1b needs a "
+                            "multiple of 2 processes, but there are ",
+                            processes));
+  }
+  arguments.stages = 1;
+  EXPECT_EQ(with("pipeline", 2),
+            "train: --strategy pipeline with --stages 1 by the schedule 1f1b needs 1 process, or "
+            "one with threads, but there are 2");
+  EXPECT_EQ(with("hybrid", 1), accepted);
 }
 
 // Each option of a schedule is tried with every schedule.

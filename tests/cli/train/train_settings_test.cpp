@@ -443,6 +443,28 @@ TEST(TrainSettings, DivideTheBatchAndTheLoaderThreads) {
   EXPECT_EQ(resolve(arguments).batch_per_rank, 5);
 }
 
+// The others need one process for each rank, or for each worker of a pipeline.
+TEST(TrainSettings, KeepStrategiesOfOneProcessFromSeveral) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  for (const std::string strategy : {"single", "dp"}) {
+    arguments.strategy = strategy;
+    arguments.nproc_per_node = 2;
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+              "train: --strategy " + strategy +
+                  " is for one process, but there are 2; use --strategy ddp");
+    arguments.nproc_per_node = 1;
+    EXPECT_EQ(resolve(arguments).strategy, strategy);
+    EXPECT_EQ(resolve(arguments).on_several_devices, strategy == "dp");
+  }
+  arguments.strategy.reset();
+  EXPECT_EQ(resolve(arguments).strategy, "single");
+  arguments.strategy = "ddp";
+  EXPECT_EQ(resolve(arguments).strategy, "ddp");
+  EXPECT_EQ(resolve(arguments).data_shares, 1);
+  EXPECT_FALSE(resolve(arguments).on_several_devices);
+}
+
 TEST(TrainSettings, TurnPhotographsOfAFolderOnly) {
   TrainArguments arguments;
   arguments.recipe = "classify";

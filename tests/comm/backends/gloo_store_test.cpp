@@ -56,5 +56,43 @@ TEST(GlooStore, LooksAroundWhileItWaits) {
   EXPECT_EQ(message_of<CommError>([&] { store->get("k"); }), "rank 1 died");
 }
 
+TEST(GlooStore, WaitsWithoutLookingAroundIfThereIsNothingToSee) {
+  const auto plain = c10::make_intrusive<c10d::HashStore>();
+  const auto store = c10::make_intrusive<GroupStore>(plain);
+  EXPECT_EQ(message_of<TimeoutError>([&] { store->wait({"k"}, milliseconds(5)); }),
+            "no peer wrote k into the store for 0.005 s");
+  store->setTimeout(milliseconds(0));
+  EXPECT_EQ(message_of<TimeoutError>([&] { store->wait({"k", "l"}); }),
+            "no peer wrote k, l into the store for 0 s");
+  plain->set("k", store_bytes("v"));
+  store->wait({"k"});
+  EXPECT_EQ(comm::store_text(store->get("k")), "v") << "a key that is there needs no time";
+}
+
+// Its timeout is not that of the store below, which other code of this rank uses.
+TEST(GlooStore, KeepsItsTimeoutToItself) {
+  const auto plain = c10::make_intrusive<c10d::HashStore>();
+  plain->setTimeout(milliseconds(7000));
+  const auto store = c10::make_intrusive<GroupStore>(plain);
+  EXPECT_EQ(store->getTimeout(), milliseconds(7000));
+  store->setTimeout(milliseconds(20));
+  EXPECT_EQ(store->getTimeout(), milliseconds(20));
+  EXPECT_EQ(plain->getTimeout(), milliseconds(7000));
+  EXPECT_TRUE(plain->hasExtendedApi());
+  EXPECT_FALSE(store->hasExtendedApi());
+}
+
+TEST(GlooStore, HasClonesThatLookAroundAndForgetTheirOwnKeys) {
+  const auto plain = c10::make_intrusive<c10d::HashStore>();
+  const auto store = c10::make_intrusive<GroupStore>(plain, [] { throw CommError("rank 1 died"); });
+  const auto copy = store->clone();
+  EXPECT_EQ(message_of<CommError>([&] { copy->wait({"k"}, milliseconds(5000)); }), "rank 1 died");
+  store->set("k", store_bytes("1"));
+  copy->set("l", store_bytes("2"));
+  store->forget();
+  EXPECT_FALSE(plain->check({"k"}));
+  EXPECT_TRUE(plain->check({"l"}));
+}
+
 }  // namespace
 }  // namespace lockstep::gloo

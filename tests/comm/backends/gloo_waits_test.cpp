@@ -5,18 +5,30 @@
 
 #include <algorithm>
 #include <csignal>
+#include <exception>
 #include <latch>
 #include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <lockstep/comm/backends/gloo/gloo_backend.h>
 #include <lockstep/comm/backends/gloo/message_slot.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/comm/group/connect.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/gloo_groups.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 #include <tests/support/moment.h>
 
 namespace lockstep::comm {
@@ -290,6 +302,139 @@ TEST(GlooDeadline, AWaitThatBeginsLateIsAlsoTold) {
       seconds(1), seconds(10));
   EXPECT_THAT(errors[0], AllOf(HasSubstr("a timeout: rank 0 waited 1 s in all_reduce[float32, 4]"),
                                HasSubstr(" for rank 1; rank 1 ")));
+}
+
+// A library whose sums end when the test says so, and in which no message arrives.
+class ToldBackend final : public c10d::Backend {
+ public:
+  class Sum final : public c10d::Work {
+   public:
+    Sum() : Work(0, c10d::OpType::ALLREDUCE) {}
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+    void end(const std::exception_ptr& error = nullptr) {
+      finish(error);
+      error ? future_->setError(error) : future_->markCompleted(c10::IValue());
+    }
+
+   private:
+    const c10::intrusive_ptr<c10::ivalue::Future> future_ =
+        c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());
+  };
+  class Receive final : public c10d::Work {
+   public:
+    Receive() : Work(0, c10d::OpType::RECV) {}
+    bool wait(milliseconds) override { return false; }
+    void abort() override {}
+  };
+
+  ToldBackend() : c10d::Backend(0, 2) {}
+  const std::string getBackendName() const override { return "told"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&,
+                                           const c10d::AllreduceOptions&) override {
+    return sum = c10::make_intrusive<Sum>();
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int) override {
+    return c10::make_intrusive<Receive>();
+  }
+
+  c10::intrusive_ptr<Sum> sum;  // the last one
+};
+
+// Rank 0 of two ranks over a library that obeys the test.
+struct ToldCaller {
+  std::shared_ptr<Work> start_sum(torch::Tensor tensor) {
+    return caller.start(CallKind::kAllReduce, {}, std::move(tensor));
+  }
+
+  const c10::intrusive_ptr<ToldBackend> library = c10::make_intrusive<ToldBackend>();
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  Caller caller{gloo::adapt(library, store, {.timeout = seconds(30), .store_rank = -1}), 0, 2};
+};
+
+// No reason is sought for a timeout. It is that of the group, however long the wait was to be.
+TEST(GlooDeadline, ATimeoutOfTheLibraryIsToldAtOnce) {
+  for (const bool polls : {false, true}) {
+    ToldCaller rank;
+    const auto work = rank.start_sum(torch::ones({4}));
+    EXPECT_FALSE(work->is_completed());
+    EXPECT_EQ(work->error(), nullptr);
+    rank.library->sum->end(std::make_exception_ptr(std::runtime_error(
+        "[/build/gloo/unbound_buffer.cc:83] Timed out waiting 30000ms for recv operation")));
+    EXPECT_EQ(work->error(), nullptr) << "only a call finds out";
+    if (polls) {
+      EXPECT_TRUE(work->is_completed());
+    }
+    const std::string text = message_of<TimeoutError>([&] { work->wait(seconds(7)); });
+    EXPECT_THAT(text,
+                testing::StartsWith("rank 0 waited 30 s in all_reduce[float32, 4] (operation 0) "
+                                    "over gloo for rank 1; rank 1 has called nothing yet"));
+    EXPECT_EQ(message_of<TimeoutError>([&] { work->wait(); }), text) << "the second time";
+    EXPECT_NE(work->error(), nullptr);
+    EXPECT_TRUE(work->is_completed());
+    EXPECT_EQ(message_of<TimeoutError>([&] { rank.caller.backend->check(); }), text);
+  }
+}
+
+// The connection to a rank that ended the group is closed before its reason arrives.
+TEST(Gloo, AFailureOfTheLibraryWaitsForItsReason) {
+  for (const bool polls : {false, true}) {
+    ToldCaller rank;
+    Watchdog peer(rank.store, 1, 2, {.store_rank = -1});
+    const auto work = rank.start_sum(torch::ones({4}));
+    rank.library->sum->end(std::make_exception_ptr(
+        std::runtime_error("[/build/gloo/pair.cc:534] Connection closed by peer")));
+    if (polls) {
+      EXPECT_FALSE(work->is_completed());
+    }
+    EXPECT_EQ(work->error(), nullptr);
+    peer.abort("the loss is infinite");
+    EXPECT_EQ(message_of<CommError>([&] { work->wait(); }),
+              "rank 1 ended the group: the loss is infinite");
+    EXPECT_NE(work->error(), nullptr);
+    EXPECT_TRUE(work->is_completed());
+  }
+}
+
+// A program may keep the Work for longer than the sum takes.
+TEST(Gloo, ASumThatHasEndedHoldsNoTensor) {
+  for (const bool polls : {false, true}) {
+    ToldCaller rank;
+    const auto tensor = torch::ones({4});
+    const auto work = rank.start_sum(tensor);
+    EXPECT_GT(tensor.storage().use_count(), 1U);
+    rank.library->sum->end();
+    if (polls) {
+      EXPECT_TRUE(work->is_completed());
+    } else {
+      work->wait();
+    }
+    EXPECT_EQ(tensor.storage().use_count(), 1U);
+    EXPECT_EQ(work->error(), nullptr);
+    EXPECT_EQ(work->source_rank(), -1);
+    work->wait();
+    EXPECT_TRUE(work->is_completed());
+  }
+}
+
+// Nobody can wait for it any more.
+TEST(Gloo, ADroppedSumIsNoCallUnderWay) {
+  ToldCaller rank;
+  Watchdog peer(rank.store, 1, 2, {.store_rank = -1});
+  const auto is_read = [&](const std::string& words) {
+    const Deadline deadline(seconds(10));
+    while (peer.whereabouts() != words) {
+      if (deadline.expired()) return false;
+      rank.caller.backend->watchdog()->hurry();
+      peer.hurry();
+      peer.wait_for_news(milliseconds(100));
+    }
+    return true;
+  };
+  auto work = rank.start_sum(torch::ones({4}));
+  EXPECT_TRUE(is_read("rank 0 is in all_reduce[float32, 4] (operation 0)"));
+  work = nullptr;
+  EXPECT_TRUE(is_read("rank 0 last completed all_reduce[float32, 4] (operation 0)"));
+  rank.library->sum->end();  // so that the group does not wait for it
 }
 
 // The watchdog last looked before the call, so its knowledge of the other ranks is older than the

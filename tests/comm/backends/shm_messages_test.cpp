@@ -9,12 +9,14 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/shm_group.h>
 #include <tests/comm/group/collective_oracle.h>
+#include <tests/support/messages.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::shm {
@@ -212,6 +214,47 @@ TEST(ShmMessages, BehindOthersAreFoundAtEverySource) {
   EXPECT_EQ(sources, 1 + 2);
 }
 
+// The memory of a message is held until the message has moved, and no longer, although a program
+// may keep the Work, and with it the Transfer.
+TEST(ShmMessages, HoldTheirMemoryUntilTheyAreDone) {
+  struct Held {
+    std::shared_ptr<Transfer> transfer;
+    std::weak_ptr<Bytes> memory;
+  };
+  const std::size_t large = 2 * Control(nullptr, 2, 0).ring_bytes();
+  const ShmGroup group(2);
+  const std::vector engines = {group.engine(0), group.engine(1)};
+  const auto post = [&](CallKind kind, std::size_t size, int tag) {
+    const int rank = kind == CallKind::kSend ? 0 : 1;
+    auto memory = std::make_shared<Bytes>(size);
+    std::byte* const data = memory->data();
+    Held held{nullptr, memory};
+    held.transfer = engines[static_cast<std::size_t>(rank)]->post(
+        {.kind = kind, .root = 1 - rank, .count = size}, tag, data, std::move(memory));
+    return held;
+  };
+  // The second receive is for a message that is being put aside for the first.
+  const std::vector<Held> under_way = {post(CallKind::kSend, large, 0), post(CallKind::kSend, 8, 1),
+                                       post(CallKind::kRecv, 8, 1),
+                                       post(CallKind::kRecv, large, 0)};
+  std::vector<std::shared_ptr<Transfer>> transfers;
+  for (const Held& each : under_way) {
+    EXPECT_FALSE(each.transfer->done) << describe(each.transfer->call);
+    EXPECT_FALSE(each.memory.expired()) << describe(each.transfer->call);
+    transfers.push_back(each.transfer);
+  }
+  ASSERT_TRUE(come_to_their_end(engines, transfers));
+  for (const Held& each : under_way) {
+    EXPECT_TRUE(each.memory.expired()) << describe(each.transfer->call);
+  }
+  // The last receive is for a message that has been put aside completely.
+  for (const Held& each : {post(CallKind::kSend, 8, 3), post(CallKind::kSend, 8, 4),
+                           post(CallKind::kRecv, 8, 4), post(CallKind::kRecv, 8, 3)}) {
+    EXPECT_TRUE(each.transfer->done) << describe(each.transfer->call);
+    EXPECT_TRUE(each.memory.expired()) << describe(each.transfer->call);
+  }
+}
+
 // A rank that waits sleeps on these words, and only their writers wake it.
 TEST(ShmMessages, AwaitTheWordsOfAllWhoCanMoveThem) {
   using Words = std::vector<Word*>;
@@ -367,6 +410,71 @@ TEST(ShmMessages, OfTwoSizesEndTheGroupAlsoWhenTheyWerePutAside) {
   for (const auto& error : errors) {
     EXPECT_THAT(error, HasSubstr("rank 0 sent 12 of bytes to rank 1, which receives 16 of bytes"));
   }
+}
+
+// How a message is sent to a receive of four float32 whose fingerprint is 7.
+struct Mismatch {
+  detail::DataType sent;
+  std::uint64_t sent_count;
+  std::uint32_t sent_fingerprint;
+  const char* text;
+};
+
+// The bytes are as many on both sides, whether the message was put aside or not.
+TEST(ShmMessages, OfTwoTypesOrCollectivesEndTheGroup) {
+  using detail::DataType;
+  const Mismatch mismatches[] = {
+      {DataType::kInt32, 4, 7,
+       "point-to-point mismatch: rank 3 sent 4 of int32 to rank 5, which receives 4 of float32"},
+      {DataType::kFloat64, 2, 7,
+       "point-to-point mismatch: rank 3 sent 2 of float64 to rank 5, which receives 4 of float32"},
+      {DataType::kFloat32, 4, 8,
+       "rank 3 and rank 5 exchange messages of collectives that are not the same"},
+      {DataType::kFloat32, 4, 7, "nothing was thrown"},
+  };
+  for (const Mismatch& each : mismatches) {
+    for (const bool put_aside : {false, true}) {
+      const ShmGroup group(2, {.world_ranks = {3, 5}});
+      const std::vector engines = {group.engine(0), group.engine(1)};
+      Bytes sent(16, std::byte{1}), got(16), other(8);
+      const auto error = message_of<CommError>([&] {
+        std::shared_ptr<Transfer> transfer;
+        const auto receive_it = [&] {
+          transfer = engines[1]->post(
+              {.kind = CallKind::kRecv, .type = DataType::kFloat32, .root = 0, .count = 4}, 1,
+              got.data(), nullptr, 7);
+        };
+        if (!put_aside) receive_it();
+        engines[0]->post(
+            {.kind = CallKind::kSend, .type = each.sent, .root = 1, .count = each.sent_count}, 1,
+            sent.data(), nullptr, each.sent_fingerprint);
+        if (put_aside) {
+          send(*engines[0], other, 1, 2);
+          engines[1]->wait(*receive(*engines[1], other, 0, 2), kTimeout);
+          receive_it();
+        }
+        engines[1]->wait(*transfer, kTimeout);
+      });
+      EXPECT_THAT(error, HasSubstr(each.text)) << put_aside;
+    }
+  }
+}
+
+// A receive from any rank depends on its sender alone once it has begun.
+TEST(ShmMessages, FromAnySourceDependOnTheSenderOnceTheyHaveBegun) {
+  const ShmGroup group(3);
+  const auto receiver = group.engine(0);
+  auto sender = group.engine(1), other = group.engine(2);
+  const std::size_t size = 2 * Control(nullptr, 3, 0).ring_bytes();
+  Bytes sent(size), got(size);
+  send(*sender, sent, 0);
+  const auto transfer = receive(*receiver, got, kAnySource);
+  EXPECT_EQ(transfer->source, 1);
+  EXPECT_FALSE(receiver->test(*transfer));
+  sender = nullptr;
+  EXPECT_EQ(
+      message_of<CommError>([&] { receiver->wait(*transfer, kTimeout); }),
+      str("rank 1 left the group while rank 0 was in recv[bytes, ", size, ", from any rank]"));
 }
 
 TEST(ShmMessages, AWaitForOneThatLeftOrIsLateSaysSo) {

@@ -249,6 +249,112 @@ TEST(Grayscale, HasOneChannelOrThreeEqualOnes) {
       << "nothing but padding";
 }
 
+// Where no pixel of the image is visible, the padding alone is the image.
+TEST(ColorJitter, ChangesAnImageOfNothingButPadding) {
+  const Bytes bytes = random_bytes(3);
+  const auto changed = [&](const ColorJitter& jitter) {
+    return made_by({Pad{200, 100}, RandomCrop{2}, jitter}, bytes, {3, 1, 1});
+  };
+  EXPECT_EQ(changed({.brightness = {0.5, 0.5}}), Bytes(12, 50));
+  EXPECT_EQ(changed({.brightness = {3, 3}}), Bytes(12, 255));
+  EXPECT_EQ(changed({.contrast = {0.5, 0.5}}), Bytes(12, 100)) << "the mean is the padding";
+  EXPECT_EQ(changed({.saturation = {2, 2}, .hue = {0.3, 0.3}}), Bytes(12, 100)) << "it is grey";
+}
+
+TEST(ColorJitter, ChangesWhatACropLeavesOfAChangedImage) {
+  const ImageShape shape{3, 9, 11};
+  const Bytes bytes = random_bytes(shape.elements());
+  const Operator firsts[] = {ColorJitter{.brightness = {0.5, 0.5}}, Grayscale{3},
+                             RandomRotation{{30, 30}}, Resize{{8, 12}}};
+  const CenterCrop crop{{4, 5}};
+  const ColorJitter contrast{.contrast = {0.25, 0.25}};
+  for (const Operator& first : firsts) {
+    const Bytes cropped = made_by({first, crop}, bytes, shape);
+    const Bytes expected = made_by({contrast, Pad{1, 40}}, cropped, {3, 4, 5});
+    EXPECT_EQ(made_by({first, crop, contrast, Pad{1, 40}}, bytes, shape), expected)
+        << first.index();
+    const Bytes mirrored =
+        made_by({RandomHorizontalFlip{1}, RandomVerticalFlip{1}}, cropped, {3, 4, 5});
+    EXPECT_EQ(
+        made_by({first, crop, RandomHorizontalFlip{1}, RandomVerticalFlip{1}, contrast, Pad{1, 40}},
+                bytes, shape),
+        made_by({contrast, Pad{1, 40}}, mirrored, {3, 4, 5}))
+        << first.index();
+  }
+}
+
+TEST(RandomErasing, RoundsItsByteOnlyIfPixelsFollow) {
+  // 0.3 is 76.5 of 255, which lies between two bytes.
+  const RandomErasing erasing{1, {0.3, 0.5}, {1, 1}, 0.3};
+  const Bytes black(64);
+  const auto largest = [&](Augmentation list) {
+    list.push_back(Normalize{{0}, {1}});
+    std::vector<float> output(64);
+    const ImageShape shape{1, 8, 8};
+    data::AugmentationPlan(list, shape)
+        .apply(ImageView::planar(black.data(), shape), {}, output.data());
+    return *std::ranges::max_element(output);
+  };
+  EXPECT_NEAR(largest({erasing}), 0.3, 1e-6);
+  EXPECT_NEAR(largest({erasing, RandomHorizontalFlip{1}}), 77 / 255.0, 1e-6);
+}
+
+// Two operators in one list make the image that they make one after the other, from planes and from
+// interleaved channels.
+TEST(AugmentationPlan, OperatorsOfAListEqualOnesInStages) {
+  const ImageShape shape{3, 9, 11};
+  const Bytes bytes = random_bytes(shape.elements());
+  Bytes interleaved(bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) interleaved[i % 99 * 3 + i / 99] = bytes[i];
+  const RandomRotation rotation{{30, 30}, Interpolation::kBilinear, false, 60};
+  const struct {
+    Operator op;
+    ImageShape made;
+  } firsts[] = {{RandomHorizontalFlip{1}, shape},
+                {RandomVerticalFlip{1}, shape},
+                {RandomRotation{{180, 180}}, shape},
+                {rotation, shape},
+                {Pad{2, 100}, {3, 13, 15}},
+                {CenterCrop{{9, 13}}, {3, 9, 13}},
+                {CenterCrop{{12, 11}}, {3, 12, 11}},
+                {CenterCrop{{6, 7}}, {3, 6, 7}},
+                {RandomCrop{{5, 8}}, {3, 5, 8}},
+                {RandomResizedCrop{{6, 5}}, {3, 6, 5}},
+                {Resize{{5, 8}}, {3, 5, 8}},
+                {Cutout{5}, shape},
+                {RandomErasing{1, {0.3, 0.5}, {1, 1}, 1}, shape},
+                {ColorJitter{.brightness = {0.5, 0.5}}, shape},
+                {ColorJitter{.hue = {0.2, 0.2}}, shape},
+                {Grayscale{3}, shape},
+                {Grayscale{1}, {1, 9, 11}}};
+  const Operator seconds[] = {RandomHorizontalFlip{1},
+                              RandomVerticalFlip{1},
+                              RandomRotation{{180, 180}},
+                              rotation,
+                              Pad{1, 40},
+                              CenterCrop{{14, 6}},
+                              CenterCrop{{4, 17}},
+                              Resize{{7, 6}},
+                              ColorJitter{.brightness = {1.5, 1.5}},
+                              ColorJitter{.contrast = {0.25, 0.25}},
+                              ColorJitter{.saturation = {2, 2}},
+                              ColorJitter{.hue = {-0.3, -0.3}},
+                              Grayscale{3},
+                              Grayscale{1}};
+  for (const auto& [first, made] : firsts) {
+    const Bytes between = made_by({first}, bytes, shape);
+    ASSERT_EQ(between.size(), static_cast<std::size_t>(made.elements())) << first.index();
+    for (const Operator& second : seconds) {
+      const Bytes expected = made_by({second}, between, made);
+      const auto which = str("operators ", first.index(), " and ", second.index());
+      EXPECT_EQ(made_by({first, second}, bytes, shape), expected) << which;
+      EXPECT_EQ(made_by({first, second}, ImageView::interleaved(interleaved.data(), shape)),
+                expected)
+          << which;
+    }
+  }
+}
+
 TEST(RandomRotation, QuarterTurnsMovePixelsOnly) {
   const ImageShape shape{3, 5, 8};
   const Bytes bytes = random_bytes(shape.elements());

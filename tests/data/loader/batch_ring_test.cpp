@@ -1,5 +1,6 @@
 #include <lockstep/data/loader/batch_ring.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <latch>
 #include <optional>
@@ -14,10 +16,12 @@
 #include <semaphore>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/trace/span_recorder.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing_support {
@@ -161,6 +165,76 @@ TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
   ring.stop();
 }
 
+TEST(BatchRing, LeavesEachFillInATrace) {
+  for (const int threads : {0, 1}) {
+    data::BatchRing ring([](int, std::int64_t) {}, {.threads = threads, .slots = 2});
+    start_recording();
+    ring.start(5, 7);
+    while (ring.next()) continue;
+    std::vector<Span> spans = stop_recording(Clock::time_point::min());
+    std::erase_if(spans, [](const Span& span) { return span.category == kValueCategory; });
+    ASSERT_EQ(spans.size(), 2U);
+    EXPECT_EQ(spans[0].name, "load batch 5");
+    EXPECT_EQ(spans[1].name, "load batch 6");
+    for (const Span& span : spans) {
+      EXPECT_EQ(span.category, "data");
+      if (threads > 0) EXPECT_EQ(span.track, "loader 0");
+    }
+  }
+}
+
+// The consumer still holds a buffer of the old sequence when the new one has filled all buffers.
+TEST(BatchRing, AStartTakesBackTheBufferInUse) {
+  std::counting_semaphore<> filled(0);
+  std::vector<std::int64_t> values(2);
+  data::BatchRing ring(
+      [&](int slot, std::int64_t batch) {
+        values[slot] = batch;
+        filled.release();
+      },
+      {.threads = 1, .slots = 2});
+  for (const std::int64_t first : {0, 100, 200}) {
+    ring.start(first, first + 10);
+    for (int i = 0; i < 2; ++i) filled.acquire();
+    const auto slot = ring.next();
+    ASSERT_TRUE(slot);
+    EXPECT_EQ(values[*slot], first);
+  }
+  const auto last = ring.next();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(values[*last], 201);
+  ring.stop();
+}
+
+// The old sequence may use memory that its owner frees after stop().
+TEST(BatchRing, StopWaitsForARunningFill) {
+  std::counting_semaphore<> begun(0);
+  std::atomic<int> running{0};
+  data::BatchRing ring(
+      [&](int, std::int64_t) {
+        ++running;
+        begun.release();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        --running;
+      },
+      {.threads = 2, .slots = 3});
+  ring.start(0, 100);
+  begun.acquire();
+  ring.stop();
+  EXPECT_EQ(running, 0);
+  EXPECT_EQ(ring.next(), std::nullopt);
+}
+
+TEST(BatchRing, WarnsOfProcessorsThatAreNotThere) {
+  const CapturedLog log;
+  data::BatchRing ring([](int, std::int64_t) {}, {.threads = 1, .slots = 2, .cpus = {1022, 1023}});
+  ring.start(0, 3);
+  for (int batch = 0; batch < 3; ++batch) EXPECT_TRUE(ring.next()) << "it fills nevertheless";
+  EXPECT_FALSE(ring.next());
+  EXPECT_THAT(log.lines(), ::testing::ElementsAre(::testing::HasSubstr(
+                               "BatchRing: cannot pin a thread to processors 1022, 1023")));
+}
+
 TEST(BatchRing, FillersWorkAtTheSameTime) {
   std::latch both(2);  // the two fills wait for each other
   data::BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); },
@@ -200,6 +274,13 @@ TEST(BatchRing, RefusesBadOptions) {
   EXPECT_THROW(data::BatchRing(fill, {.threads = -1, .slots = 2}), ConfigError);
   EXPECT_THROW(data::BatchRing(fill, {.threads = 0, .slots = 0}), ConfigError);
   EXPECT_THROW(data::BatchRing(fill, {.threads = 1, .slots = 1}), ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([&] { data::BatchRing(fill, {.threads = 0, .slots = 65537}); }),
+            "BatchRing: slots must be from 1 to 65536, got 65537");
+  EXPECT_EQ(message_of<ConfigError>([&] { data::BatchRing(fill, {.threads = 1, .slots = 65537}); }),
+            "BatchRing: slots must be from 2 to 65536, got 65537");
+  EXPECT_NO_THROW(data::BatchRing(fill, {.threads = 0, .slots = 65536}));
+  EXPECT_EQ(message_of<ConfigError>([&] { data::BatchRing(fill, {.threads = 1025, .slots = 2}); }),
+            "BatchRing: threads must be from 0 to 1024, got 1025");
 }
 
 }  // namespace

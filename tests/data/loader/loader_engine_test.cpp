@@ -307,6 +307,39 @@ TEST(LoaderMix, MixesEachBatchInItsOwnWay) {
   EXPECT_TRUE(torch::equal(batch.images, second)) << "and a function of its place";
 }
 
+// Gives the first four images, then the same four again.
+class Twice final : public Sampler {
+ public:
+  std::vector<std::int64_t> indices(std::int64_t) const override {
+    return {0, 1, 2, 3, 0, 1, 2, 3};
+  }
+  std::int64_t size() const override { return 8; }
+};
+
+TEST(LoaderMix, DependsOnSeedEpochPlaceAndFirstImage) {
+  // All labels differ, so the largest probability in a batch is the larger share of its mix.
+  const auto shares_of = [](const Sampler& sampler, std::uint64_t seed, std::int64_t epoch) {
+    Loader loader(pixels(12, {}), std::shared_ptr<const Sampler>(&sampler, [](const Sampler*) {}),
+                  kPlain, {.batch_size = 4, .seed = seed, .mix = MixUp{}});
+    loader.set_epoch(epoch);
+    std::vector<double> shares;
+    for (const Batch& batch : loader) shares.push_back(batch.labels.amax().item<double>());
+    return shares;
+  };
+  const EvaluationSampler first(8, 0, 2);  // images 0, 2, 4, 6
+  const EvaluationSampler second(8, 1, 2);
+  const std::vector<double> shares = shares_of(first, 5, 1);
+  ASSERT_EQ(shares.size(), 1U);
+  EXPECT_EQ(shares_of(first, 5, 1), shares);
+  EXPECT_NE(shares_of(first, 6, 1), shares) << "another seed";
+  EXPECT_NE(shares_of(first, 5, 2), shares) << "another epoch";
+  EXPECT_NE(shares_of(second, 5, 1), shares) << "another rank";
+  const std::vector<double> twice = shares_of(Twice(), 5, 1);
+  ASSERT_EQ(twice.size(), 2U);
+  EXPECT_NE(twice[0], twice[1]) << "another place";
+  EXPECT_EQ(twice[0], shares[0]) << "the same first image in the same place";
+}
+
 // Under SCHED_OTHER, a loader thread that wakes up could preempt the trainer on a shared processor.
 TEST(LoaderThreads, DoNotPreemptTheTrainer) {
   class Policies final : public BatchDataset<Batch> {

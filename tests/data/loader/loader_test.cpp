@@ -341,6 +341,10 @@ TEST(Loader, RefusesWhatDoesNotFit) {
   EXPECT_THROW(load(good, kAugmentation, {.batch_size = 0}, 0, 0), ConfigError);
   EXPECT_THROW(load(good, kAugmentation, {.threads = -1}, 0, 0), ConfigError);
   EXPECT_THROW(load(good, kAugmentation, {.prefetch = 0}, 0, 0), ConfigError);
+  EXPECT_THROW(load(good, kAugmentation, {.batch_size = (1 << 24) + 1}, 0, 0), ConfigError);
+  EXPECT_THROW(load(good, kAugmentation, {.threads = 1025}, 0, 0), ConfigError);
+  EXPECT_THROW(load(good, kAugmentation, {.prefetch = 1025}, 0, 0), ConfigError);
+  EXPECT_NO_THROW(load(good, kAugmentation, {.prefetch = 1024}, 0, 0));
   EXPECT_THROW(load(good, grey, {}, 0, 0), ConfigError);
   if (!torch::cuda::is_available()) {
     EXPECT_THAT(message_of<ConfigError>([&] {
@@ -349,12 +353,17 @@ TEST(Loader, RefusesWhatDoesNotFit) {
                 ::testing::StartsWith("Loader: device is cuda:1, and there is no GPU"));
   }
   EXPECT_THROW(load(good, kAugmentation, {}, -1, 0), ConfigError);
+  EXPECT_NO_THROW(load(good, kAugmentation, {}, (std::int64_t{1} << 32) - 1, 0));
+  EXPECT_THROW(load(good, kAugmentation, {}, std::int64_t{1} << 32, 0), ConfigError);
+  EXPECT_THROW(load(good, kAugmentation, {}, 0, -1), ConfigError);
   EXPECT_THROW(load(good, kAugmentation, {.batch_size = 2}, 0, 4), ConfigError);
   EXPECT_THAT(message_of<ConfigError>([&] { load(beyond, kAugmentation, {}, 0, 0); }),
               ::testing::HasSubstr("index 5, the data set small has 5 samples"));
   EXPECT_THROW(load(negative, kAugmentation, {}, 0, 0), ConfigError);
-  EXPECT_THROW(Loader(small_dataset(5), std::shared_ptr<const Sampler>(), kAugmentation, {}),
-               ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([] {
+              Loader(small_dataset(5), std::shared_ptr<const Sampler>(), kAugmentation, {});
+            }),
+            "Loader: got no sampler");
 }
 
 // The second epoch of this sampler holds an index beyond the data set.

@@ -73,6 +73,8 @@ void add_normalization_cases(CaseList& cases) {
   cases.add_net("group_norm", with_affine(nn::GroupNorm(nn::GroupNormOptions(2, 6).eps(0.5))),
                 floats({6, 4, 5}));
   cases.add_net("group_norm", with_affine(nn::GroupNorm(nn::GroupNormOptions(2, 6))), floats({6}));
+  cases.add_net("group_norm", with_affine(nn::GroupNorm(nn::GroupNormOptions(2, 6))),
+                floats({6, 5}));
   cases.add("rms_norm", [](const Tensor& x) {
     const Tensor weight = torch::arange(12, torch::kFloat).view({3, 4}) / 10;
     return at::rms_norm(x, {3, 4}, weight.to(x.scalar_type()), 0.5);

@@ -21,6 +21,7 @@
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/pipeline/schedule/schedules.h>
+#include <lockstep/parallel/pipeline/stage.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 
@@ -169,6 +170,78 @@ TEST(ActivationMemory, OnRanksIsThatOfTheOwnStages) {
   EXPECT_THAT(in_tensors(held[0].stages), ElementsAre(AnyOf(2 * 3 + 1, 2 * 4)));
   EXPECT_THAT(in_tensors(held[1].stages), ElementsAre(4 + 1));
   for (const ActivationBytes& each : held) EXPECT_EQ(each.workers, each.stages);
+}
+
+// What stage `index` of one worker holds, in tensors: the peak after its forward, and the one after
+// its backward. Its outputs are dropped between the two.
+struct StagePeaks {
+  std::int64_t forward = 0, backward = 0;
+};
+
+StagePeaks peaks_of_a_stage(int index, bool recompute, bool received) {
+  at::set_num_threads(1);
+  pipeline::ActivationMemory memory({0, 0});
+  const auto peak = [&] {
+    return in_tensors(memory.peaks().stages)[static_cast<std::size_t>(index)];
+  };
+  pipeline::Stage stage(index, gelu_or_relu_stage(2, Behind::kGelu), torch::kCPU, recompute,
+                        /*tied=*/nullptr);
+  stage.count_memory(memory, received);
+  stage.begin({.micro_batches = 1, .seed = 4, .training = true});
+  const pipeline::ActivationMemory::Watch watch(&memory, 0);
+  StagePeaks peaks;
+  stage.forward(0, {.tensors = {torch::ones({kRows, kFeatures})}, .requires_grad = {true}});
+  peaks.forward = peak();
+  stage.backward(0, {torch::ones({kRows, kFeatures})});
+  peaks.backward = peak();
+  EXPECT_EQ(memory.peaks().stages[static_cast<std::size_t>(1 - index)], 0);
+  EXPECT_EQ(memory.peaks().workers[0], memory.peaks().stages[static_cast<std::size_t>(index)]);
+  return peaks;
+}
+
+// Each of the two GELUs keeps its input, and the second linear layer keeps the output of the first
+// GELU. The stage returns the output of the second one.
+TEST(StageMemory, WithoutRecomputationPeaksInTheForward) {
+  for (const int index : {0, 1}) {
+    const StagePeaks peaks = peaks_of_a_stage(index, /*recompute=*/false, /*received=*/false);
+    EXPECT_EQ(peaks.forward, 4) << index;
+    EXPECT_EQ(peaks.backward, 4) << index;
+  }
+}
+
+// The forward holds its output only. The backward holds what the second forward has computed.
+TEST(StageMemory, WithRecomputationPeaksInTheBackward) {
+  for (const int index : {0, 1}) {
+    const StagePeaks peaks = peaks_of_a_stage(index, /*recompute=*/true, /*received=*/false);
+    EXPECT_EQ(peaks.forward, 1) << index;
+    EXPECT_EQ(peaks.backward, 3) << index;
+  }
+}
+
+// An input from another rank counts, except for the batch.
+TEST(StageMemory, CountsInputsFromAnotherRank) {
+  EXPECT_EQ(peaks_of_a_stage(0, /*recompute=*/false, /*received=*/true).forward, 4);
+  EXPECT_EQ(peaks_of_a_stage(1, /*recompute=*/false, /*received=*/true).forward, 4 + 1);
+  EXPECT_EQ(peaks_of_a_stage(0, /*recompute=*/true, /*received=*/true).backward, 3);
+  const StagePeaks again = peaks_of_a_stage(1, /*recompute=*/true, /*received=*/true);
+  EXPECT_EQ(again.forward, 1 + 1);
+  EXPECT_EQ(again.backward, 3 + 1);
+}
+
+TEST(StageMemory, OfAnEvaluationIsNotCounted) {
+  pipeline::ActivationMemory memory({0});
+  pipeline::Stage stage(0, gelu_or_relu_stage(2, Behind::kGelu), torch::kCPU, /*recompute=*/false,
+                        /*tied=*/nullptr);
+  stage.count_memory(memory);
+  stage.begin({.micro_batches = 1, .seed = 4, .training = false});
+  const pipeline::ActivationMemory::Watch watch(&memory, 0);
+  const pipeline::StageMessage outputs =
+      stage.forward(0, {.tensors = {torch::ones({kRows, kFeatures})}});
+  memory.note(0);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(0));
+  EXPECT_FALSE(outputs.tensors.at(0).requires_grad());
+  EXPECT_THAT(outputs.requires_grad, testing::IsEmpty()) << "no gradient comes back";
+  EXPECT_EQ(stage.peak_activations(), 0);
 }
 
 // One worker frees what another one allocated.

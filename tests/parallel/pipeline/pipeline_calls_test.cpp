@@ -98,6 +98,38 @@ TEST(PipelineCalls, AnEvaluationLeavesWhatIsKnownOfTheLastStep) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+template <class AnyPipeline>
+void expect_to_switch_modes(AnyPipeline& pipe, const std::vector<pipeline::StageModule>& stages) {
+  const auto expect_mode = [&](bool is_training, const char* after) {
+    for (const pipeline::StageModule& stage : stages) {
+      for (const auto& module : stage.module().modules()) {
+        EXPECT_EQ(module->is_training(), is_training) << module->name() << " after " << after;
+      }
+    }
+  };
+  pipe.eval();
+  expect_mode(false, "eval()");
+  pipe.train();
+  expect_mode(true, "train()");
+  pipe.train(false);
+  expect_mode(false, "train(false)");
+  pipe.train(true);
+  expect_mode(true, "train(true)");
+}
+
+TEST(PipelineCalls, SwitchAllModulesBetweenTrainingAndEvaluation) {
+  const Net net = calls_net();
+  Pipeline pipe(net.stages, two_cpus());
+  expect_to_switch_modes(pipe, net.stages);
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    const std::vector<pipeline::StageModule> own = {
+        net.stages[static_cast<std::size_t>(group.rank())]};
+    DistributedPipeline ranks(own, group, torch::kCPU);
+    expect_to_switch_modes(ranks, own);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // Parameters, running statistics and what is saved for recomputation follow.
 TEST(PipelineCalls, FollowModulesToAnotherDtype) {
   at::set_num_threads(1);

@@ -10,12 +10,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
+#include <lockstep/parallel/pipeline/stage.h>
 #include <tests/support/messages.h>
 
 namespace lockstep {
@@ -129,6 +131,9 @@ TEST_P(PipelineFailures, InTheCriterionNameTheLastStage) {
   };
   EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(of_samples, x, y); }),
               HasSubstr("must return a tensor of one element"));
+  const auto nothing = [](const torch::Tensor&, const torch::Tensor&) { return torch::Tensor(); };
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(nothing, x, y); }),
+              HasSubstr("must return a tensor of one element"));
   const auto constant = [](const torch::Tensor&, const torch::Tensor&) { return torch::ones({}); };
   EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(constant, x, y); }),
               HasSubstr("depends on no parameter"));
@@ -144,6 +149,32 @@ TEST_P(PipelineFailures, RefuseBatchesThatDoNotFit) {
   EXPECT_THAT(message_of<Error>([&] { pipe.step(loss, torch::ones({10, 3}), y); }),
               HasSubstr("failed in stage 0 at 0F0"));
   EXPECT_NO_THROW(step());
+}
+
+// A thread whose stage has ended its forward, with or without an error, may run other pipelines.
+TEST(StageForward, RefusesPipelinesOnlyWhileItRuns) {
+  int refusals = 0;
+  bool fails = false;
+  auto linear = std::make_shared<torch::nn::LinearImpl>(4, 4);
+  const pipeline::StageModule asks(linear, [&, linear](const Tensors& inputs) -> Tensors {
+    EXPECT_THAT(message_of<ConfigError>([] { pipeline::refuse_pipelines_inside_stages(); }),
+                HasSubstr("a Pipeline was called inside a stage of another one"));
+    ++refusals;
+    if (fails) throw DataError("the forward is broken");
+    return {linear->forward(inputs[0])};
+  });
+  pipeline::Stage stage(0, asks, torch::kCPU, /*recompute=*/false, /*tied=*/nullptr);
+  EXPECT_NO_THROW(pipeline::refuse_pipelines_inside_stages());
+  for (const bool training : {true, false}) {
+    stage.begin({.micro_batches = 1, .training = training});
+    stage.forward(0, {.tensors = {torch::ones({2, 4})}});
+    EXPECT_NO_THROW(pipeline::refuse_pipelines_inside_stages());
+  }
+  fails = true;
+  EXPECT_EQ(message_of<DataError>([&] { stage.forward(0, {.tensors = {torch::ones({2, 4})}}); }),
+            "the forward is broken");
+  EXPECT_NO_THROW(pipeline::refuse_pipelines_inside_stages());
+  EXPECT_EQ(refusals, 3);
 }
 
 // The other workers wait for a stage that takes too long, but no longer than the deadline.

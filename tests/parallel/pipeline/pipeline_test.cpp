@@ -4,17 +4,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/pimpl.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <random>
 #include <sstream>
@@ -181,6 +185,60 @@ TEST(Pipeline, DrawsNumbersThatBeginAfterTheFirstMicroBatch) {
       pipe.step(net.criterion, net.x, net.y);
       EXPECT_EQ(difference(net, expected), "") << schedule_name(schedule) << ' ' << recompute;
     }
+  }
+}
+
+// While `draws`, scales by a number that it takes from the default generator without an operator of
+// LibTorch.
+struct OwnDrawImpl : torch::nn::Module {
+  explicit OwnDrawImpl(const bool& draws_)
+      : draws(draws_), linear(register_module("linear", torch::nn::Linear(6, 6))) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = torch::tanh(linear->forward(x));
+    if (!draws) return y;
+    auto* const generator =
+        at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+    const std::scoped_lock lock(generator->mutex_);
+    return y * (0.5 + 1e-9 * static_cast<double>(generator->random()));
+  }
+  const bool& draws;
+  torch::nn::Linear linear;
+};
+TORCH_MODULE(OwnDraw);
+
+// No operator tells when such a module draws. In the first micro-batch of each step, a stage
+// therefore has the generator from the beginning.
+TEST(Pipeline, SeedsTheNumbersThatAModuleTakesFromTheGeneratorItself) {
+  at::set_num_threads(1);
+  bool draws = false;
+  const auto make = [&]() -> Net {
+    torch::manual_seed(5);
+    const OwnDraw first(draws), second(draws);
+    return {{first, second},
+            torch::randn({8, 6}),
+            torch::randn({8, 6}),
+            [](const torch::Tensor& output, const torch::Tensor& y) {
+              return torch::mse_loss(output, y);
+            }};
+  };
+  const Net expected = make();
+  Tensors losses;
+  torch::manual_seed(6);
+  for (const bool now : {false, true}) {
+    draws = now;
+    losses.push_back(accumulate(expected, kMicroBatches));
+  }
+  for (const bool recompute : {false, true}) {
+    const Net net = make();
+    Pipeline pipe(
+        net.stages, cpus(2),
+        {.micro_batches = kMicroBatches, .recompute = recompute, .threads_per_worker = 1});
+    torch::manual_seed(6);
+    for (const bool now : {false, true}) {
+      draws = now;
+      EXPECT_TRUE(pipe.step(net.criterion, net.x, net.y).equal(losses[now ? 1U : 0U])) << recompute;
+    }
+    EXPECT_EQ(difference(net, expected), "") << recompute;
   }
 }
 

@@ -52,6 +52,18 @@ class MlflowLoggerTest : public testing::Test {
             .first_pause = Milliseconds(10),
             .longest_pause = Milliseconds(20)};
   }
+  // Batches that are not full wait until the run ends.
+  report::MlflowLoggerOptions seldom() const {
+    report::MlflowLoggerOptions changed = options();
+    changed.interval = Milliseconds(60'000);
+    return changed;
+  }
+  // The warning that is logged once, with its reason.
+  std::string warning_of(const std::string& reason) const {
+    return "warning: mlflow: " + reason +
+           "; the training goes on, and what cannot be sent is kept in " +
+           (folder_ / "mlflow_unsent.jsonl").string();
+  }
   static void log(report::MlflowLogger& logger, std::int64_t step) {
     const NamedValue values[] = {{"train/loss", 1.0 / static_cast<double>(step)}};
     logger.log_scalars({.step = step, .time = 1000.5}, values);
@@ -125,6 +137,54 @@ TEST_F(MlflowLoggerTest, SendsARunFromBeginToEnd) {
   EXPECT_GE(end["end_time"].get<std::int64_t>(), run["start_time"].get<std::int64_t>());
   EXPECT_TRUE(folder_.names().empty()) << "nothing was left over";
   EXPECT_TRUE(log_.lines().empty());
+  logger.finish(false);
+  EXPECT_THAT(bodies_of("runs/update"), SizeIs(1)) << "a run ends once";
+}
+
+// Each kind is a batch of its own, in this order: a server may refuse one of them.
+TEST_F(MlflowLoggerTest, SendsParametersThenTablesThenValues) {
+  report::MlflowLogger logger(seldom());
+  log(logger, 4);
+  const std::vector<std::vector<double>> rows{{7}};
+  logger.log_table({.step = 1, .time = 2}, "first", {.rows = rows});
+  logger.log_table({.step = 1, .time = 2}, "second", {.rows = rows});
+  logger.log_table({.step = 3, .time = 2}, "first", {.rows = rows});
+  const std::vector<HyperParameter> parameters{{"lr", 0.1}};
+  logger.log_hyper_parameters(parameters);
+  logger.finish(true);
+  const std::vector<json> batches = bodies_of("runs/log-batch");
+  ASSERT_THAT(batches, SizeIs(3));
+  EXPECT_EQ(batches[0]["params"], json::parse(R"([{"key": "lr", "value": "0.1"}])"));
+  ASSERT_EQ(batches[1]["tags"].size(), 2U);
+  EXPECT_EQ(batches[1]["tags"][0]["key"], "first");
+  EXPECT_THAT(batches[1]["tags"][0]["value"].get<std::string>(), HasSubstr("{\"step\":3,"));
+  EXPECT_EQ(batches[1]["tags"][1]["key"], "second");
+  ASSERT_EQ(batches[2]["metrics"].size(), 1U);
+  EXPECT_EQ(batches[2]["metrics"][0]["step"], 4);
+}
+
+// A batch of 900 values is full. It is sent before the interval ends, and so are further attempts.
+TEST_F(MlflowLoggerTest, SendsFullBatchesWithoutWaitingForTheInterval) {
+  const auto log_full_batch = [](report::MlflowLogger& logger) {
+    for (std::int64_t step = 1; step <= 900; ++step) log(logger, step);
+  };
+  {
+    report::MlflowLogger logger(seldom());
+    log_full_batch(logger);
+    ASSERT_TRUE(server_.wait_for("runs/log-batch", 1));
+    logger.finish(true);
+  }
+  EXPECT_THAT(sent_steps(), SizeIs(900));
+  EXPECT_TRUE(folder_.names().empty());
+  server_.answer_with(503, "runs/log-batch");
+  report::MlflowLogger logger(seldom());
+  log_full_batch(logger);
+  ASSERT_TRUE(server_.wait_for("runs/log-batch", 1 + 3));
+  logger.finish(true);
+  EXPECT_THAT(bodies_of("runs/log-batch"), SizeIs(1 + 3)) << "three attempts";
+  EXPECT_THAT(unsent_steps(), SizeIs(900));
+  EXPECT_EQ(bodies_of("runs/update").back()["status"], "FINISHED");
+  EXPECT_THAT(log_.lines(), SizeIs(1));
 }
 
 TEST_F(MlflowLoggerTest, SendsTheLastTableOfEachNameAsATag) {
@@ -266,6 +326,48 @@ TEST_F(MlflowLoggerTest, IsDestroyedWithoutWaitingForTheServer) {
   }
   EXPECT_LT(seconds_since(begin), 5);
   EXPECT_THAT(unsent_steps(), ElementsAre(1, 2));
+  EXPECT_TRUE(unsent("runs/update").empty());
+}
+
+// The process ends by an error, for example. The server continues to show the run as running.
+TEST_F(MlflowLoggerTest, KeepsTheRestOfARunThatDidNotFinish) {
+  {
+    report::MlflowLogger logger(seldom());
+    log(logger, 1);
+    log(logger, 2);
+  }
+  EXPECT_TRUE(server_.requests().empty());
+  EXPECT_THAT(unsent_steps(), ElementsAre(1, 2));
+  EXPECT_TRUE(unsent("runs/update").empty()) << "nothing says that the run has ended";
+  EXPECT_THAT(log_.lines(),
+              ElementsAre(warning_of("the run ended before the server had taken everything")));
+}
+
+TEST_F(MlflowLoggerTest, SaysNothingOfARunThatLoggedNothing) {
+  {
+    const report::MlflowLogger logger(seldom());
+  }
+  EXPECT_TRUE(server_.requests().empty());
+  EXPECT_TRUE(folder_.names().empty());
+  EXPECT_TRUE(log_.lines().empty());
+}
+
+// The values that fit are sent. Those of one call are either all queued or all kept.
+TEST_F(MlflowLoggerTest, KeepsTheCallThatDoesNotFitTheQueue) {
+  report::MlflowLoggerOptions small = seldom();
+  small.capacity = 3;
+  report::MlflowLogger logger(small);
+  log(logger, 1);
+  log(logger, 2);
+  const NamedValue values[] = {{"train/loss", 0.5}, {"train/accuracy", 0.25}};
+  logger.log_scalars({.step = 3, .time = 1000.5}, values);
+  EXPECT_THAT(unsent_steps(), ElementsAre(3, 3));
+  log(logger, 4);
+  log(logger, 5);
+  logger.finish(true);
+  EXPECT_THAT(unsent_steps(), ElementsAre(3, 3, 5));
+  EXPECT_THAT(sent_steps(), ElementsAre(1, 2, 4));
+  EXPECT_THAT(log_.lines(), ElementsAre(warning_of("the server is slower than the training")));
 }
 
 TEST_F(MlflowLoggerTest, KeepsWhatExceedsTheQueue) {

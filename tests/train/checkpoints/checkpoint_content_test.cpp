@@ -1,12 +1,15 @@
 #include <lockstep/train/checkpoints/checkpoint_content.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -14,7 +17,12 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/formats/safetensors.h>
+#include <lockstep/train/checkpoints/checkpoint_folder.h>
 #include <lockstep/train/checkpoints/tensor_types.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::train {
 namespace {
@@ -151,6 +159,107 @@ TEST(FileTensors, HaveLargeTransposedTensorsInRows) {
     EXPECT_EQ(std::memcmp(view.bytes.data(), rows.const_data_ptr(), rows.nbytes()), 0)
         << torch::IntArrayRef(shape);
   }
+}
+
+const CheckpointInfo kContentInfo = {
+    .recipe = "mnist", .epoch = 3, .step = 7, .settings = {{"seed", "18"}, {"lr", "0.1"}}};
+
+// A module may have a part whose name begins like those of the training's tensors.
+TEST(CheckpointContent, RefusesTwoTensorsOfOneName) {
+  const torch::Tensor one = torch::ones({1});
+  struct Case {
+    StateDict model, training;
+    const char* name;
+  };
+  const Case cases[] = {{{{"a", one}, {"b", one}, {"a", one}}, {}, "a"},
+                        {{{"a", one}}, {{"m", one}, {"m", one}}, "optimizer.m"},
+                        {{{"optimizer.weight", one}}, {{"weight", one}}, "optimizer.weight"}};
+  for (const Case& c : cases) {
+    EXPECT_THAT(testing_support::message_of<CheckpointError>(
+                    [&] { CheckpointContent(c.model, c.training, kContentInfo); }),
+                ::testing::StartsWith(lockstep::str(
+                    "cannot write the checkpoint: two tensors have the name '", c.name, "'; ")));
+  }
+  EXPECT_NO_THROW(
+      CheckpointContent({{"a", one}, {"b", one}}, {{"a", one}, {"b", one}}, kContentInfo));
+}
+
+std::string bytes_of(const CheckpointFile& file) {
+  std::string all;
+  for (const std::span<const std::byte> piece : file.pieces) {
+    all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return all;
+}
+
+TEST(CheckpointContent, IsThatOfAFileForTheModelAndOneForTheTraining) {
+  const StateDict model = {{"weight", torch::arange(6, torch::kFloat32).view({2, 3})},
+                           {"half", torch::ones({1}, torch::kFloat16)}};
+  const StateDict training = {{"momentum_buffer.weight", torch::full({2, 3}, 7)}};
+  const CheckpointContent content(model, training, kContentInfo);
+  const std::vector<CheckpointFile> files = content.files();
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_EQ(files[0].name, kModelFile);
+  EXPECT_EQ(files[1].name, kTrainingFile);
+  const SafetensorsMetadata expected = {{"format", "lockstep checkpoint 2"},
+                                        {"recipe", "mnist"},
+                                        {"epoch", "3"},
+                                        {"step", "7"},
+                                        {"seed", "18"},
+                                        {"lr", "0.1"}};
+  const StateDict named[] = {model, named_for_file(training)};
+  for (const std::size_t f : {0U, 1U}) {
+    const std::string bytes = bytes_of(files[f]);
+    const Safetensors read = parse_safetensors(std::as_bytes(std::span(bytes)), "the file");
+    EXPECT_EQ(read.metadata, expected) << f;
+    EXPECT_TRUE(read.has_checksums) << f;
+    ASSERT_EQ(read.tensors.size(), named[f].size()) << f;
+    for (const auto& [name, tensor] : named[f]) {
+      const TensorView& view = read.tensors.at(name);
+      EXPECT_EQ(view.dtype, dtype_of(tensor.scalar_type())) << name;
+      EXPECT_EQ(view.shape, tensor.sizes().vec()) << name;
+      ASSERT_EQ(view.bytes.size(), tensor.nbytes()) << name;
+      EXPECT_EQ(std::memcmp(view.bytes.data(), tensor.const_data_ptr(), tensor.nbytes()), 0)
+          << name;
+    }
+  }
+  EXPECT_EQ(named[1][0].first, "optimizer.momentum_buffer.weight");
+}
+
+// Only the model may have infinities on purpose.
+TEST(CheckpointContent, IsFiniteIfBothFilesAre) {
+  const torch::Tensor good = torch::ones({2});
+  const torch::Tensor infinite = ones_with({2}, 1, kInfinite);
+  const auto finite = [&](const StateDict& model, const StateDict& training,
+                          const std::set<std::string>& may_be_infinite) {
+    return CheckpointContent(model, training, kContentInfo).all_finite(may_be_infinite);
+  };
+  EXPECT_TRUE(finite({{"w", good}}, {{"m", good}}, {}));
+  EXPECT_FALSE(finite({{"w", infinite}}, {{"m", good}}, {}));
+  EXPECT_TRUE(finite({{"w", infinite}}, {{"m", good}}, {"w"}));
+  EXPECT_FALSE(finite({{"w", good}}, {{"m", infinite}}, {}));
+  EXPECT_FALSE(finite({{"w", good}}, {{"m", infinite}}, {"m", "optimizer.m"}));
+  EXPECT_FALSE(finite({{"w", ones_with({2}, 0, kNotANumber)}}, {}, {"w"}));
+}
+
+TEST(CheckpointContent, StoresOnlyDenseTensorsWithValues) {
+  const torch::Tensor one = torch::ones({2});
+  const std::pair<torch::Tensor, const char*> cases[] = {
+      {one.to_sparse(), "which is SparseCPUFloatType, expected a dense tensor with values"},
+      {torch::ones({2}, torch::kMeta), "expected a dense tensor with values"},
+      {torch::quantize_per_tensor(one, 0.1, 0, torch::kQInt8),
+       "expected a dense tensor with values"},
+      {torch::ones({2}, torch::kComplexDouble), "of type ComplexDouble, which has no name in"}};
+  for (const auto& [tensor, text] : cases) {
+    const auto refusal = ::testing::AllOf(::testing::HasSubstr("checkpoint: cannot store 'odd'"),
+                                          ::testing::HasSubstr(text));
+    const StateDict odd = {{"one", one}, {"odd", tensor}};
+    EXPECT_THAT(testing_support::message_of<CheckpointError>([&] { require_storable(odd); }),
+                refusal);
+    EXPECT_THAT(testing_support::message_of<CheckpointError>([&] { FileTensors files(odd); }),
+                refusal);
+  }
+  EXPECT_NO_THROW(require_storable({{"one", one}, {"two", torch::zeros({0})}}));
 }
 
 }  // namespace

@@ -2,13 +2,18 @@
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
@@ -146,6 +151,45 @@ TEST_P(TrainerPipelines, TrainAsOneProcess) {
               report.epochs[0].seconds);
     EXPECT_NEAR(report.epochs[0].images_per_second * report.epochs[0].seconds, kImages, 1e-6);
   }
+}
+
+// Sleeps for ten milliseconds in its forward, and as long in its backward.
+struct SlowImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto sleep = [] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
+    sleep();
+    if (x.requires_grad()) x.register_hook([sleep](const torch::Tensor&) { sleep(); });
+    return x * 1;
+  }
+};
+TORCH_MODULE(Slow);
+
+// Only the first stage is slow, with four micro-batches. A rank reports its own times, and a
+// process the mean over its threads.
+TEST(TrainerPipelinePhases, AreThoseOfTheWorkersInTheProcess) {
+  TrainerOptions one_step = options(1);
+  one_step.max_steps = 1;
+  one_step.limit_val_batches = 0;
+  const auto phases_of = [&](const ProcessGroup& group, const char* strategy) {
+    at::set_num_threads(1);
+    namespace nn = torch::nn;
+    const nn::Sequential net(nn::Flatten(), nn::Linear(28 * 28, 8), Slow(), nn::Linear(8, 10));
+    ClassificationTask task(net, ClassificationLoss::kCrossEntropy,
+                            [net](int) { return pipeline::stage_modules(split(net, {3, 1})); });
+    const StagedRun run = {.strategy = strategy, .options = staged(2)};
+    return train_staged(one_step, group, run, task).epochs.at(0).phases;
+  };
+  const PhaseSeconds of_threads = phases_of(group_of_one(), "pipeline");
+  EXPECT_GE(of_threads.forward, 4 * 0.010 / 2);
+  EXPECT_GE(of_threads.backward, 4 * 0.010 / 2);
+  PhaseSeconds of_rank;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    const PhaseSeconds own = phases_of(group, "pipeline");
+    if (group.rank() == 0) of_rank = own;
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_GE(of_rank.forward, 4 * 0.010);
+  EXPECT_GE(of_rank.backward, 4 * 0.010);
 }
 
 // Trains twice without checkpoints and with one strategy object. Afterwards rank 0's module is the

@@ -29,6 +29,7 @@ TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
   resumed.resume = true;
   const Outcome outcome = train(resumed);
   EXPECT_EQ(outcome.report.info.first_epoch, 2);
+  EXPECT_EQ(outcome.report.info.first_step, 0) << "the checkpoint is from the end of an epoch";
   EXPECT_EQ(outcome.report.epochs.size(), 2U);
   const Outcome whole = train(options(3));
   expect_equal_bits(outcome.state, whole.state);
@@ -60,7 +61,11 @@ TEST(TrainerResume, BetweenStepsOfSeveralBatchesGivesTheSameBits) {
   run.max_steps.reset();
   run.resume = true;
   const Outcome resumed = train(run);
-  EXPECT_EQ(resumed.report.epochs.size(), 1U);
+  EXPECT_EQ(resumed.report.info.first_epoch, 2);
+  EXPECT_EQ(resumed.report.info.first_step, 1) << "three of the four steps were in the first epoch";
+  ASSERT_EQ(resumed.report.epochs.size(), 1U);
+  EXPECT_EQ(resumed.report.epochs[0].epoch, 2);
+  EXPECT_EQ(resumed.report.epochs[0].steps, 2);
   expect_equal_bits(resumed.state, whole.state);
 }
 

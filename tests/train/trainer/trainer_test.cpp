@@ -1,7 +1,10 @@
 #include <lockstep/train/trainer.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,8 +46,19 @@ TEST(Trainer, LearnsAndReportsWhatHappened) {
   EXPECT_EQ(report.info.backend, "none");
   EXPECT_EQ(report.info.steps_per_epoch, 6);
   EXPECT_EQ(report.info.parameters, 21840);
+  EXPECT_EQ(report.info.precision, to_string(Precision::k32));
+  EXPECT_EQ(report.info.device, "cpu");
+  EXPECT_EQ(report.info.world_size, 1);
+  EXPECT_EQ(report.info.accumulate_grad_batches, 1);
+  EXPECT_EQ(report.info.learning_rate, 0.05);
+  EXPECT_EQ(report.info.first_epoch, 1);
+  EXPECT_EQ(report.info.first_step, 0);
+  EXPECT_EQ(report.info.max_epochs, 4);
+  EXPECT_FALSE(report.already_complete);
   EXPECT_GT(report.seconds_to_first_step, 0);
-  EXPECT_GE(report.seconds_total, report.seconds_to_first_step);
+  double later_epochs = 0;
+  for (std::size_t i = 1; i < 4; ++i) later_epochs += report.epochs[i].seconds;
+  EXPECT_LE(report.seconds_to_first_step, report.seconds_total - later_epochs);
 }
 
 TEST(Trainer, TheSameSeedGivesTheSameBits) {
@@ -263,6 +277,44 @@ TEST(Trainer, AccumulatesGradientsOfSeveralBatches) {
   const Outcome whole = train(options(2), group_of_one(), /*dropout=*/false);
   expect_close(outcome.state, whole.state);
   EXPECT_NEAR(outcome.report.epochs[0].train_loss, whole.report.epochs[0].train_loss, 1e-5);
+}
+
+// The reports of a run of one epoch that changes no weight.
+std::vector<StepReport> reports_of_steps(std::int64_t accumulated) {
+  struct : Listener {
+    void on_step(const StepReport& report) override { reports.push_back(report); }
+    std::vector<StepReport> reports;
+  } listener;
+  TrainerOptions still = options(1);
+  still.optimizer = SgdOptions{.lr = 0};
+  still.accumulate_grad_batches = accumulated;
+  still.limit_val_batches = 0;
+  still.listeners = {&listener};
+  train(still, group_of_one(), /*dropout=*/false);
+  return listener.reports;
+}
+
+// The last step of an epoch may have fewer batches than the others.
+TEST(Trainer, ReportsTheMeanLossOfTheBatchesOfAStep) {
+  const std::vector<StepReport> single = reports_of_steps(1);
+  ASSERT_EQ(single.size(), 6U);
+  EXPECT_GT(std::abs(single[4].loss - single[5].loss), 1e-4) << "equal losses are no test";
+  for (const std::int64_t parts : {2, 4}) {
+    const std::vector<StepReport> several = reports_of_steps(parts);
+    const std::int64_t steps = (6 + parts - 1) / parts;
+    ASSERT_EQ(several.size(), static_cast<std::size_t>(steps));
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const std::int64_t begin = step * parts, end = std::min<std::int64_t>(begin + parts, 6);
+      double sum = 0;
+      for (std::int64_t i = begin; i < end; ++i) sum += single[static_cast<std::size_t>(i)].loss;
+      const StepReport& report = several[static_cast<std::size_t>(step)];
+      EXPECT_NEAR(report.loss, sum / static_cast<double>(end - begin), 1e-5) << parts << step;
+      EXPECT_EQ(report.images, std::min<std::int64_t>(end * kGlobalBatch, kImages));
+      EXPECT_EQ(report.epoch, 1);
+      EXPECT_EQ(report.step, step + 1);
+      EXPECT_EQ(report.steps_per_epoch, steps);
+    }
+  }
 }
 
 TEST(Trainer, AccumulatesOnAllRanks) {
