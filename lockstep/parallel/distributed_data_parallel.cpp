@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include <ATen/MemoryOverlap.h>
+
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -91,6 +93,18 @@ std::string described(const DdpOptions& options,
   return lines;
 }
 
+// A rank cannot receive the values of a tensor whose elements share memory, as after expand().
+void require_own_elements(const char* kind,
+                          const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
+  for (const auto& item : tensors) {
+    if (at::has_internal_overlap(item.value()) != at::MemOverlap::Yes) continue;
+    throw ConfigError(lockstep::str("DistributedDataParallel: ", kind, " '", item.key(),
+                                    "' has several elements at one address (shape ",
+                                    item.value().sizes(), ", strides ", item.value().strides(),
+                                    "); register a clone() of it"));
+  }
+}
+
 // The checks that need no communication; returns which parameters have sparse gradients.
 std::vector<bool> check_locally(const torch::nn::Module& module,
                                 const std::vector<detail::NamedParameter>& parameters,
@@ -105,6 +119,8 @@ std::vector<bool> check_locally(const torch::nn::Module& module,
     throw ConfigError(
         "DistributedDataParallel: the module has no parameter that requires a gradient");
   }
+  require_own_elements("parameter", module.named_parameters());
+  require_own_elements("buffer", module.named_buffers());
   detail::check_movable(parameters, options.parameter_memory);
   detail::refuse_other_hooks(parameters);
   return sparse_ones(module, parameters, options.sparse_parameters);

@@ -259,6 +259,7 @@ const Node* user_of(const Value& constant) {
 }
 
 constexpr std::string_view kContiguous = "aten::contiguous";
+constexpr std::string_view kUnpack = "prim::ListUnpack";
 
 void require_same_operations(const Recording& first, const Recording& other,
                              const ModuleLocations& locations, const std::string& condition) {
@@ -275,14 +276,20 @@ void require_same_operations(const Recording& first, const Recording& other,
       return (is_constant ? user_of(*nodes[i]->output()) : nodes[i])->kind().toQualString();
     };
     const bool copies = name(a) == kContiguous || name(b) == kContiguous;
-    throw ConfigError(
-        str("export_onnx: forward() goes another way with ", condition, ", ",
-            node == nullptr ? "at its beginning" : locations.at(node).text(), ": one run came to ",
-            name(a), " and another to ", name(b), "; ",
-            copies ? "contiguous() calls no operation where nothing has to be copied, as in a part "
-                     "of one sample: call clone() instead"
-                   : "a graph has one way: compute the condition with operations such as "
-                     "torch::where()"));
+    const char* advice =
+        "a graph has one way: compute the condition with operations such as "
+        "torch::where()";
+    if (copies) {
+      advice =
+          "contiguous() calls no operation where nothing has to be copied, as in a part of one "
+          "sample: call clone() instead";
+    } else if (name(a) == kUnpack && name(b) == kUnpack) {
+      advice = "the number of pieces varies: cut another dimension";
+    }
+    throw ConfigError(str("export_onnx: forward() goes another way with ", condition, ", ",
+                          node == nullptr ? "at its beginning" : locations.at(node).text(),
+                          ": one run came to ", name(a), " and another to ", name(b), "; ",
+                          advice));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string_view>
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/loss.h>
@@ -469,6 +470,29 @@ TEST(DdpErrors, NamesEachOptionThatDiffers) {
       DistributedDataParallel ddp(net, group, options);
     });
     for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(c.expected));
+  }
+}
+
+TEST(DdpErrors, OfElementsThatShareMemory) {
+  const torch::Tensor repeated = torch::ones({1}).expand({3});
+  const auto refusals = [&](const char* kind) {
+    return run_group(2, "shm", [&](ProcessGroup group) {
+      DdpNet net = make_net(1);
+      if (group.rank() == 1 && std::string_view(kind) == "parameter") {
+        net->register_parameter("scale", repeated, /*requires_grad=*/false);
+      } else if (group.rank() == 1) {
+        net->register_buffer("scale", repeated);
+      }
+      DistributedDataParallel ddp(net, group);
+    });
+  };
+  for (const char* kind : {"parameter", "buffer"}) {
+    for (const auto& error : refusals(kind)) {
+      EXPECT_THAT(
+          error, HasSubstr(lockstep::str("DistributedDataParallel: ", kind,
+                                         " 'scale' has several elements at one address (shape [3], "
+                                         "strides [0]); register a clone() of it")));
+    }
   }
 }
 
