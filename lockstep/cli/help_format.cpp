@@ -68,9 +68,9 @@ std::string HelpFormat::make_description(const CLI::App* app) const {
 // The type, except that of an argument, the default value and whether the option is required. Which
 // options exclude each other is in their texts.
 std::string HelpFormat::make_option_opts(const CLI::Option* option) const {
-  if (option->get_type_size() == 0) return "";
   std::string text;
-  if (!option->get_positional()) text += " " + option->get_type_name();
+  const std::string type = option->get_type_name();  // empty for a flag
+  if (!option->get_positional() && !type.empty()) text += " " + type;
   if (!option->get_default_str().empty()) text += "=" + option->get_default_str();
   if (option->get_expected_max() == CLI::detail::expected_max_vector_size) {
     text += " ...";

@@ -92,11 +92,16 @@ std::optional<std::string> after(const std::string& text, const std::string& pre
   return text.substr(prefix.size());
 }
 
-// The option that the error gives too few values for; null for other errors.
+// The option that has too few values according to the error; null for other errors. CLI11 takes the
+// next option for a value: "Could not convert: --betas = 0.9,--lr".
 const CLI::Option* option_without_value(const CLI::App& command, const CLI::ParseError& error) {
   const std::string text = error.what();
-  if (!text.ends_with(" missing") || !text.starts_with("--")) return nullptr;
-  return command.get_option_no_throw(text.substr(0, text.find(':')));
+  if (text.ends_with(" missing")) {
+    return command.get_option_no_throw(text.substr(0, text.find(':')));
+  }
+  const auto given = after(text, "Could not convert: ");
+  if (!given || given->substr(given->find_last_of(" ,") + 1).substr(0, 2) != "--") return nullptr;
+  return command.get_option_no_throw(given->substr(0, given->find(' ')));
 }
 
 // The message about an error that no unknown word has caused.
@@ -105,6 +110,11 @@ std::string missing_or_wrong(const CLI::App& command, const CLI::ParseError& err
   if (!subcommands.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     return str(full_name(command), " needs a command (", join(subcommands), ")");
   }
+  if (const CLI::Option* const option = option_without_value(command, error)) {
+    const int values = option->get_items_expected_min();
+    return option->get_name() +
+           (values == 1 ? " needs a value" : str(" needs ", values, " values"));
+  }
   const std::string text = sentence(error.what());
   if (const auto given = after(text, "could not convert: ")) {  // "--lr = 0,1"
     const std::size_t equals = given->find(" = ");
@@ -112,11 +122,6 @@ std::string missing_or_wrong(const CLI::App& command, const CLI::ParseError& err
       return str(given->substr(0, equals), ": must be a number, got '", given->substr(equals + 3),
                  "'");
     }
-  }
-  if (const CLI::Option* const option = option_without_value(command, error)) {
-    const int values = option->get_items_expected_min();
-    return option->get_name() +
-           (values == 1 ? " needs a value" : str(" needs ", values, " values"));
   }
   return text;
 }
@@ -155,7 +160,7 @@ std::string usage_error(const CLI::App& app, std::vector<std::string> words,
   // Arguments of the program that the command starts are not checked.
   if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-'))
     unknown = {};
-  // After `--betas 0.9 --lr 0.1`, CLI11 knows neither the value of --lr.
+  // After `--betas 0.9 --lr 0.1`, CLI11 does not know what 0.1 belongs to.
   const bool is_rest = !unknown.empty() && !unknown[0].starts_with('-') &&
                        option_without_value(command, error) != nullptr;
   if (unknown.empty() || is_rest) {

@@ -54,6 +54,13 @@ TEST_F(DataCommand, PacksAFolderAndShowsWhatItHolds) {
   const json info = read_json("i.json");
   EXPECT_EQ(info["class_names"], (std::vector<std::string>{"cat", "dog"}));
   EXPECT_EQ(info["height"], (std::vector<int>{6, 6}));
+  EXPECT_EQ(info["width"], (std::vector<int>{7, 7}));
+  EXPECT_EQ(info["name"], "images of images");
+  EXPECT_EQ(info["images"], 12);
+  EXPECT_EQ(info["kind"], "pixels");
+  EXPECT_EQ(info["channels"], 3);
+  EXPECT_EQ(info["num_classes"], 2);
+  EXPECT_EQ(info["bytes"], std::filesystem::file_size(out / "a.pack"));
   EXPECT_EQ(info["verified"], true);
 
   ASSERT_EQ(run({"pack", images(), in_out("b.pack"), "--size", "6x7", "--threads", "0"}).exit_code,
@@ -63,9 +70,11 @@ TEST_F(DataCommand, PacksAFolderAndShowsWhatItHolds) {
 
 TEST_F(DataCommand, PacksFilesAsTheyAre) {
   ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--encoded"}).exit_code, 0);
-  const ProgramResult shown = run({"info", in_out("a.pack")});
+  const ProgramResult shown = run({"info", in_out("a.pack"), "--json", in_out("i.json")});
   EXPECT_THAT(shown.out, AllOf(HasSubstr("JPEG and PNG files"), HasSubstr("10 to 21 wide"),
                                HasSubstr("use --verify to check the images")));
+  EXPECT_EQ(read_json("i.json")["kind"], "files");
+  EXPECT_EQ(read_json("i.json")["verified"], false);
   const std::string pack = read_text(out / "a.pack");
   const formats::PackReader reader(as_bytes(pack), "a.pack");
   const std::string first = read_text(data / "images/cat/10.png");
@@ -98,6 +107,8 @@ TEST_F(DataCommand, ShowsTheRangeOfTheSidesInAnyOrder) {
     const ProgramResult shown = run({"info", in_out("a.pack"), "--json", in_out("info.json")});
     ASSERT_EQ(shown.exit_code, 0) << shown.err;
     EXPECT_THAT(shown.out, HasSubstr(each.text));
+    EXPECT_THAT(shown.out, HasSubstr(", pixels of 1 channel, "));
+    EXPECT_THAT(shown.out, HasSubstr("\nclasses    1\n")) << "without names";
     EXPECT_EQ(read_json("info.json")["height"], each.height);
     EXPECT_EQ(read_json("info.json")["width"], each.width);
   }

@@ -400,7 +400,7 @@ TEST(ExplainPipelineSettings, TakesATableOfTheUsers) {
   const ExplainPipelineSettings settings =
       resolve(ExplainPipelineArguments{.table = file.string()});
   EXPECT_EQ(settings.table.name, "<mine>");
-  EXPECT_FALSE(settings.has_formula);
+  EXPECT_FALSE(settings.stages_per_worker);
   const PipelinePicture picture = picture_of(settings);
   EXPECT_THAT(picture.peak_activations, ElementsAre(2, 2));
   const std::string drawn = pipeline_svg(picture);
@@ -460,7 +460,6 @@ TEST(ExplainPipelineSettings, HaveDefaults) {
   EXPECT_EQ(usual.table.workers.size(), 4U);
   EXPECT_EQ(usual.table.micro_batches, 8);
   EXPECT_EQ(usual.stages_per_worker, 1);
-  EXPECT_TRUE(usual.has_formula);
   EXPECT_EQ(usual.message_cost, 0);
   EXPECT_FALSE(usual.toys);
   EXPECT_TRUE(usual.svg.empty() && usual.csv.empty() && usual.json.empty());

@@ -218,6 +218,29 @@ TEST(Preview, MixesARowWithTheOneAbove) {
   }
 }
 
+// Three classes, of which an image has two: its own and that of the row above, or of the last row.
+TEST(Preview, HasNoSharesOfClassesThatAreNotInTheImage) {
+  const std::vector<std::string> names = {"cat", "dog", "eel"};
+  const cli::Preview preview =
+      cli::make_preview(noise(3, {3, 8, 8}, 3, names), {kColor}, {.versions = 2, .mix = MixUp{}});
+  ASSERT_THAT(preview.rows, SizeIs(3));
+  for (std::int64_t row = 0; row < 3; ++row) {
+    ASSERT_EQ(preview.rows[row].label, row);
+    EXPECT_EQ(preview.rows[row].index, row);
+    ASSERT_THAT(preview.rows[row].versions, SizeIs(2));
+    for (const cli::PreviewVersion& version : preview.rows[row].versions) {
+      ASSERT_THAT(version.shares, SizeIs(2));
+      EXPECT_THAT(std::set<std::int64_t>({version.shares[0].first, version.shares[1].first}),
+                  ElementsAre(std::min(row, (row + 2) % 3), std::max(row, (row + 2) % 3)));
+      EXPECT_GE(version.shares[0].second, version.shares[1].second);
+      EXPECT_GT(version.shares[1].second, 0);
+    }
+    const auto& [label, share] = preview.rows[row].versions[1].shares[0];
+    EXPECT_TRUE(is_caption(preview.sheet, row, 2, 0,
+                           report::fixed_text(100 * share, 0) + "% " + names[label]));
+  }
+}
+
 TEST(Preview, ShrinksTheDataSetsImageToItsCell) {
   const ImageDataset dataset = noise(1, {3, 40, 20}, 1);
   const cli::Preview preview =

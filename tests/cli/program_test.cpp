@@ -215,6 +215,9 @@ TEST(Program, TurnsFailuresIntoOneLineAndACode) {
       {{"try", "data", "--betas", "0.9", "--max-epochs", "3"},
        2,
        "error: --betas needs 2 values: see lockstep try --help\n"},
+      {{"try", "data", "--max-epochs", "--betas", "0.9", "1"},
+       2,
+       "error: --max-epochs needs a value: see lockstep try --help\n"},
   };
   for (const Case& expected : cases) {
     std::string trace;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -104,6 +105,89 @@ TEST(WatchdogTexts, NameAllWhoAreSilent) {
   ASSERT_THAT(text, testing::AllOf(testing::StartsWith(begin), testing::EndsWith(" s)")));
   EXPECT_LE(std::stod(text.substr(begin.size())), seconds_since(start) + 0.1);
   EXPECT_EQ(watchdog.missing(3), "ranks 7, 5");
+}
+
+// If connections can be queried, a rank that takes no part in a message does not fail it.
+TEST(WatchdogTexts, NameWhoLeftWhateverItsRank) {
+  for (const int leaver : {0, 2}) {
+    for (const bool has_connections : {false, true}) {
+      SCOPED_TRACE(str("rank ", leaver, has_connections ? " of ranks with connections" : ""));
+      const auto store = c10::make_intrusive<c10d::HashStore>();
+      for (const int rank : {0, 2}) {
+        const watching::Status status{.beat = 7, .number = 3, .left = rank == leaver};
+        store->set(str("status/", rank), store_bytes(status.to_text()));
+      }
+      WatchdogOptions options{.beat = std::chrono::minutes(1)};
+      if (has_connections) options.disconnected = [](int) { return false; };
+      Watchdog watchdog(store, 1, 3, options);
+      EXPECT_TRUE(looks_until(watchdog, [&] { return watchdog.missing(3).empty(); }));
+      const std::string reason = str("rank ", leaver, " left the group");
+      EXPECT_EQ(watchdog.explanation(), reason);
+      EXPECT_EQ(watchdog.explanation(leaver), reason);
+      EXPECT_EQ(watchdog.explanation(2 - leaver), has_connections ? "" : reason);
+      EXPECT_EQ(watchdog.missing(4), "ranks 0, 2");
+      EXPECT_EQ(watchdog.missing(std::nullopt), "");
+    }
+  }
+}
+
+// A store in which rank 1 answers when rank 0, which is leaving, looks for its answer for the third
+// time.
+class StoreOfALateAnswer final : public c10d::HashStore {
+ public:
+  explicit StoreOfALateAnswer(const watching::Status& answer) : answer_(answer.to_text()) {}
+  c10::intrusive_ptr<c10d::Store> clone() override { throw Error("not used"); }
+  using c10d::Store::set;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    HashStore::set(key, value);
+    if (key == "status/0" && watching::Status::from_text(store_text(value)).left) {
+      left_at = Clock::now();
+    }
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    if (left_at && keys[0] == "status/1" && ++looks == 3) {
+      HashStore::set("status/1", store_bytes(answer_));
+    }
+    return HashStore::check(keys);
+  }
+
+  std::optional<Clock::time_point> left_at;
+  int looks = 0;  // since then
+
+ private:
+  const std::string answer_;
+};
+
+struct LastWait {
+  const char* name;
+  int store_rank;
+  bool ends;
+  watching::Status answer;
+  int looks;
+};
+
+TEST(WatchdogLosses, AreAvoidedByTheRankThatServesTheStore) {
+  const LastWait waits[] = {
+      {"until the peer has read the end", 0, true, {.beat = 8, .knows_end = true}, 3},
+      {"until the peer has left", 0, true, {.beat = 8, .left = true}, 3},
+      {"for nothing in a group that has not ended", 0, false, {.beat = 8}, 0},
+      {"for nothing if a peer serves the store", 1, true, {.beat = 8}, 0},
+      {"for nothing if no rank serves the store", -1, true, {.beat = 8}, 0}};
+  for (const LastWait& each : waits) {
+    SCOPED_TRACE(each.name);
+    const auto store = c10::make_intrusive<StoreOfALateAnswer>(each.answer);
+    {
+      Watchdog watchdog(store, 0, 2,
+                        {.beat = std::chrono::milliseconds(20), .store_rank = each.store_rank});
+      if (each.ends) watchdog.abort("enough");
+    }
+    ASSERT_TRUE(store->left_at);
+    EXPECT_EQ(store->looks, each.looks);
+    if (each.looks > 0) {
+      EXPECT_GE(Clock::now() - *store->left_at, std::chrono::milliseconds(40))
+          << "it pauses between two looks";
+    }
+  }
 }
 
 // A rank remembers the calls by which it can be ahead of a rank that waits in one of them.

@@ -319,7 +319,7 @@ TEST_F(OnnxRehearsal, ExceptionsThatForwardCatches) {
     return x * 2;
   };
   const char* const caught =
-      "forward() catches an exception of an operation of LibTorch in 0 (parameter 0.weight); a "
+      "forward() catches an exception of an operation of LibTorch after 0 (parameter 0.weight); a "
       "trace cannot contain what it does then: check the operation's arguments before the call";
   EXPECT_THAT(refusal(always, 3), HasSubstr(caught));
   EXPECT_THAT(refusal(always, 1), HasSubstr(caught));

@@ -9,14 +9,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
@@ -105,6 +108,34 @@ TEST(OutputRelay, KeepsTheOrderOfTwoStreamsInOneFile) {
   EXPECT_EQ(result.message, "");
 }
 
+// The number of open descriptors of this process.
+std::ptrdiff_t descriptors_of_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+// How many descriptors each of two ranks has, in lines such as "0: 9".
+std::vector<std::string> descriptors_of_ranks(RankOutput rank_output) {
+  const Channel counts;
+  const LaunchResult result = launch_ranks({.nproc_per_node = 2, .rank_output = rank_output}, [&] {
+    counts.write_line(str(environment_string("RANK").value(), ": ", descriptors_of_process()));
+  });
+  EXPECT_EQ(result.message, "");
+  std::vector<std::string> lines = {counts.read_line(), counts.read_line()};
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+// A rank that held the pipe of another would hide from the relay that the other has ended.
+TEST(OutputRelay, LeavesARankNoDescriptorButItsOutput) {
+  OutputPipe output;
+  const std::ptrdiff_t before = descriptors_of_process();
+  const auto without_relay = descriptors_of_ranks(RankOutput::kInherited);
+  for (const RankOutput rank_output : {RankOutput::kWholeLines, RankOutput::kLabelled}) {
+    EXPECT_EQ(descriptors_of_ranks(rank_output), without_relay);
+    EXPECT_EQ(descriptors_of_process(), before) << "the launcher keeps none";
+  }
+}
+
 TEST(OutputRelay, LabelsRanksByTheirNumbersInTheWholeJob) {
   OutputPipe output;
   const LaunchOptions options = {.nproc_per_node = 2,
@@ -190,6 +221,7 @@ TEST(OutputRelay, GoesOnForAProcessInTheBackground) {
 TEST(OutputRelay, IsGivenUpWhereTheSystemRefusesItsPipes) {
   constexpr int kRanks = 8;
   OutputPipe output;
+  const std::ptrdiff_t before = descriptors_of_process();
   const CapturedLog log;
   LaunchResult result;
   {
@@ -197,6 +229,7 @@ TEST(OutputRelay, IsGivenUpWhereTheSystemRefusesItsPipes) {
     const FewDescriptors few(kRanks + 6);
     result = launch_ranks({.nproc_per_node = kRanks}, [] { write_out("x\n"); });
   }
+  EXPECT_EQ(descriptors_of_process(), before);
   std::string expected;
   for (int rank = 0; rank < kRanks; ++rank) expected += "x\n";
   EXPECT_EQ(output.text(), expected);

@@ -1,6 +1,7 @@
 // Signals that wait in a descriptor: which ones do, who sent them, and what an inbox restores.
 #include <lockstep/launch/signal_inbox.h>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,6 +156,44 @@ TEST(SignalInbox, RestoresWhatItChanges) {
       LOCKSTEP_CHECK(descriptors() == before, time);
     }
   });
+}
+
+bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
+
+int open_something() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+// The inbox of a program without standard input may get its descriptor. A forked child may open
+// another file in its place.
+TEST(SignalInbox, ClosesItsDescriptorOnce) {
+  for (const bool has_input : {true, false}) {
+    with_own_signals([has_input] {
+      if (!has_input) close(STDIN_FILENO);
+      const int lowest = open_something();
+      close(lowest);
+      LOCKSTEP_CHECK(has_input || lowest == STDIN_FILENO, lowest);
+      {
+        SignalInbox inbox;
+        LOCKSTEP_CHECK(is_open(lowest), lowest);
+        LOCKSTEP_CHECK(is_blocked(SIGTERM) && is_blocked(SIGCHLD), lowest);
+        inbox.restore_in_child();
+        LOCKSTEP_CHECK(!is_open(lowest), lowest);
+        LOCKSTEP_CHECK(!is_blocked(SIGTERM) && !is_blocked(SIGCHLD), lowest);
+        LOCKSTEP_CHECK(open_something() == lowest, lowest);
+        inbox.restore_in_child();
+        LOCKSTEP_CHECK(is_open(lowest), lowest);
+      }
+      LOCKSTEP_CHECK(is_open(lowest), lowest);
+    });
+    with_own_signals([has_input] {
+      if (!has_input) close(STDIN_FILENO);
+      const int lowest = open_something();
+      close(lowest);
+      {
+        const SignalInbox inbox;
+      }
+      LOCKSTEP_CHECK(!is_open(lowest), lowest);
+    });
+  }
 }
 
 // A program that ignores SIGCHLD, as a daemon may, would lose the exit codes of its children.

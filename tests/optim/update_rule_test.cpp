@@ -1,14 +1,17 @@
 #include <lockstep/optim/update_rule.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/rules.h>
 #include <tests/optim/golden.h>
 
 namespace lockstep {
@@ -224,6 +227,91 @@ TEST(UpdateRule, RefusesImpossibleOptions) {
       EXPECT_THAT(error.what(), ::testing::HasSubstr(message));
     }
   }
+}
+
+std::size_t index_in(const Tensors& all, const torch::Tensor& tensor) {
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.is_same(tensor); });
+  return static_cast<std::size_t>(found - all.begin());
+}
+
+// The calls of a kernel for parameters of these types, each as the indices of its parameters. The
+// parameters are whole vectors, so that the kernel gets no copies of their ends.
+std::vector<std::vector<std::size_t>> calls_for(const std::vector<torch::ScalarType>& types) {
+  Tensors parameters, gradients, first_state, second_state;
+  for (const torch::ScalarType type : types) {
+    for (Tensors* const tensors : {&parameters, &gradients, &first_state, &second_state}) {
+      tensors->push_back(torch::zeros({32}, type));
+    }
+  }
+  std::vector<std::vector<std::size_t>> calls;
+  optim::call_for_each_kind(
+      parameters, gradients, {first_state, second_state},
+      [&](const Tensors& its, const Tensors& its_gradients,
+          const std::vector<Tensors>& its_states) {
+        std::vector<std::size_t>& call = calls.emplace_back();
+        EXPECT_EQ(its_states.size(), 2U);
+        EXPECT_EQ(its_gradients.size(), its.size());
+        for (std::size_t i = 0; i < its.size(); ++i) {
+          call.push_back(index_in(parameters, its[i]));
+          EXPECT_EQ(index_in(gradients, its_gradients.at(i)), call.back());
+          EXPECT_EQ(index_in(first_state, its_states.at(0).at(i)), call.back());
+          EXPECT_EQ(index_in(second_state, its_states.at(1).at(i)), call.back());
+        }
+      });
+  return calls;
+}
+
+TEST(UpdateRule, CallsAKernelOnceForEachType) {
+  using Calls = std::vector<std::vector<std::size_t>>;
+  constexpr auto kSingle = torch::kFloat32, kDouble = torch::kFloat64, kHalf = torch::kFloat16;
+  EXPECT_EQ(calls_for({}), Calls());
+  EXPECT_EQ(calls_for({kSingle}), (Calls{{0}}));
+  EXPECT_EQ(calls_for({kSingle, kSingle, kSingle}), (Calls{{0, 1, 2}}));
+  EXPECT_EQ(calls_for({kSingle, kDouble, kSingle, kHalf, kDouble, kSingle}),
+            (Calls{{0, 2, 5}, {1, 4}, {3}}));
+  EXPECT_EQ(calls_for({kDouble, kSingle, kSingle, kDouble}), (Calls{{0, 3}, {1, 2}}));
+  EXPECT_EQ(calls_for({kHalf, kSingle, kDouble}), (Calls{{0}, {1}, {2}}));
+}
+
+// The ends of two tensors, of one and of three floats, are stepped in one more tensor of whole
+// vectors. The tensor of sixteen floats has no such end.
+TEST(UpdateRule, StepsTheEndsOfTensorsInWholeVectors) {
+  const Tensors parameters = {torch::full({17}, 1.0F), torch::full({16}, 2.0F),
+                              torch::full({3}, 3.0F)};
+  const Tensors gradients = {torch::full({17}, 10.0F), torch::full({16}, 20.0F),
+                             torch::full({3}, 30.0F)};
+  optim::call_for_each_kind(
+      parameters, gradients, {},
+      [&](const Tensors& its, const Tensors& its_gradients, const std::vector<Tensors>&) {
+        ASSERT_EQ(its.size(), 4U);
+        ASSERT_EQ(its_gradients.size(), 4U);
+        const auto ends = [](float first, float last) {
+          torch::Tensor expected = torch::zeros({32});
+          expected[0].fill_(first);
+          expected.narrow(0, 16, 3).fill_(last);
+          return expected;
+        };
+        EXPECT_TRUE(its[3].equal(ends(1, 3))) << its[3];
+        EXPECT_TRUE(its_gradients[3].equal(ends(10, 30))) << its_gradients[3];
+        for (const torch::Tensor& each : its) each.add_(1);
+        its[3].add_(5);
+      });
+  torch::Tensor first = torch::full({17}, 2.0F);
+  first[16].fill_(7);
+  EXPECT_TRUE(parameters[0].equal(first)) << parameters[0];
+  EXPECT_TRUE(parameters[1].equal(torch::full({16}, 3.0F))) << parameters[1];
+  EXPECT_TRUE(parameters[2].equal(torch::full({3}, 9.0F))) << parameters[2];
+}
+
+// The padding of flat parameters is zero, with gradients of zero. Without eps, Adam divides zero by
+// zero.
+TEST(UpdateRule, KeepsZerosUnlessItDividesByZero) {
+  for (const Case& c : kCases) {
+    EXPECT_TRUE(detail::keeps_zeros(*detail::make_update_rule(c.options))) << c.golden;
+  }
+  EXPECT_FALSE(detail::keeps_zeros(*detail::make_update_rule(AdamOptions{.eps = 0})));
+  EXPECT_FALSE(detail::keeps_zeros(*detail::make_update_rule(AdamWOptions{.eps = 0})));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
+#include <lockstep/optim/grad_scaler.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
 #include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/ddp/step_recorder.h>
@@ -23,6 +25,7 @@
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <tests/parallel/batch_norm_kernels.h>
 #include <tests/parallel/layers.h>
+#include <tests/parallel/mean_of_ranks.h>
 #include <tests/support/far_device/far_device.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
@@ -37,8 +40,11 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing_support::environment_of;
+using testing_support::expect_gradients;
+using testing_support::Gradients;
 using testing_support::input_of;
 using testing_support::Layers;
+using testing_support::mean_of_ranks;
 using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_threads;
@@ -174,7 +180,7 @@ TEST_F(OnADevice, BatchNormalisationNeedsSeveralValues) {
 // --- The reducer ---------------------------------------------------------------------------------
 
 // The gradients after several backwards through the layers named in `order`. Undefined gradients
-// are returned as zeros of shape [1].
+// are returned as NaN of shape [1].
 std::vector<Tensor> gradients_of(torch::Device device, const std::string& order,
                                  const DdpOptions& options,
                                  std::vector<std::string>* waits = nullptr) {
@@ -189,7 +195,8 @@ std::vector<Tensor> gradients_of(torch::Device device, const std::string& order,
   if (waits != nullptr) *waits = names;
   std::vector<Tensor> gradients;
   for (const auto& parameter : net->parameters()) {
-    gradients.push_back(parameter.grad().defined() ? parameter.grad().cpu() : torch::zeros({1}));
+    gradients.push_back(parameter.grad().defined() ? parameter.grad().cpu()
+                                                   : torch::full({1}, std::nan("")));
   }
   return gradients;
 }
@@ -197,7 +204,7 @@ std::vector<Tensor> gradients_of(torch::Device device, const std::string& order,
 TEST_F(OnADevice, ASearchForUnusedParametersWaitsOnlyWhereThereAreSome) {
   const DdpOptions options{.find_unused_parameters = true};
   std::vector<std::string> waits;
-  for (const std::string order : {"abc", "ca", "b"}) {
+  for (const std::string order : {"abc", "ca", "b", "a", "c", "bc"}) {
     const auto ours = gradients_of(far_device::device(), order, options, &waits);
     expect_close(ours, gradients_of(torch::kCPU, order, options), 1e-5, order);
     if (order == "abc") {
@@ -206,6 +213,30 @@ TEST_F(OnADevice, ASearchForUnusedParametersWaitsOnlyWhereThereAreSome) {
       EXPECT_THAT(waits, ElementsAre("copy to the host")) << order;
     }
   }
+}
+
+// Neither rank uses the last layer. Those that only one rank uses get half of its gradient.
+TEST_F(OnADevice, ParametersUnusedOnOneRankGetTheGradientOfTheOther) {
+  const std::vector<std::vector<std::string>> steps = {
+      {"abc", "abc"}, {"a", "c"}, {"ca", "b"}, {"b", "ab"}};
+  const auto errors = run_ranks(/*on_devices=*/true, [&](ProcessGroup group, torch::Device device) {
+    Layers net(4);
+    net->to(device);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    for (const std::vector<std::string>& orders : steps) {
+      const Gradients expected = mean_of_ranks(2, [&](int rank) {
+        Layers alone(4);
+        alone->forward(input_of(rank), orders[static_cast<std::size_t>(rank)]).sum().backward();
+        return alone;
+      });
+      net->zero_grad();
+      const std::string& order = orders[static_cast<std::size_t>(group.rank())];
+      ddp.forward(input_of(group.rank()).to(device), order).sum().backward();
+      expect_gradients(*net, expected, 1e-4);
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST_F(OnADevice, StatisticsAreTheDevicesTimes) {
@@ -382,6 +413,50 @@ TEST_F(OnADevice, ClippingGroupsGradientsByDevice) {
     const Tensor expected = clipped({cpu, cpu, cpu, cpu, cpu});
     EXPECT_TRUE(clipped({cpu, far, farther, cpu, far}).allclose(expected, 1e-6)) << kind.what;
     EXPECT_TRUE(clipped({far, cpu, cpu, farther, farther}).allclose(expected, 1e-6)) << kind.what;
+  }
+}
+
+// The scale is on one device, but the gradients of a model in parts are on several. Several
+// overflows count as one, because the optimizers' kernels test for exactly 1.
+TEST_F(OnADevice, AGradScalerUnscalesGradientsWhereTheyAre) {
+  const torch::Device cpu = torch::kCPU, far = far_device::device(0),
+                      farther = far_device::device(1);
+  const std::vector<torch::Device> places = {far, cpu, farther, far};
+  const std::vector<std::set<std::size_t>> overflows = {{}, {0}, {1}, {2}, {0, 1, 2, 3}};
+  for (const torch::Device& home : {cpu, far}) {
+    for (const std::set<std::size_t>& overflow : overflows) {
+      std::vector<Tensor> gradients;
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        Tensor values = torch::tensor({8.0F, -2.0F});
+        if (overflow.contains(i)) values[1].fill_(std::numeric_limits<float>::infinity());
+        gradients.push_back(values.to(places[i]));
+      }
+      GradScaler scaler({.init_scale = 4}, home);
+      float found = -1;
+      scaler.reduce_found_inf_with([&](Tensor& found_inf) {
+        EXPECT_EQ(found_inf.device(), home);
+        found = found_inf.item<float>();
+      });
+      bool steps = false;
+      EXPECT_EQ(scaler.step(gradients, [&] { steps = true; }), overflow.empty());
+      scaler.update();
+      EXPECT_EQ(steps, overflow.empty());
+      EXPECT_EQ(found, overflow.empty() ? 0 : 1);
+      EXPECT_EQ(scaler.get_scale(), overflow.empty() ? 4 : 2);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        EXPECT_EQ(gradients[i].device(), places[i]);
+        EXPECT_EQ(gradients[i][0].item<float>(), 2) << i;
+        if (!overflow.contains(i)) {
+          EXPECT_EQ(gradients[i][1].item<float>(), -0.5) << i;
+        }
+      }
+    }
+    const GradScaler scaler({.init_scale = 4}, home);
+    for (const torch::Device& place : places) {
+      const Tensor scaled = scaler.scale(torch::tensor(3.0F).to(place));
+      EXPECT_EQ(scaled.device(), place);
+      EXPECT_EQ(scaled.item<float>(), 12);
+    }
   }
 }
 

@@ -1,11 +1,20 @@
 #include <lockstep/parallel/base/thread_share.h>
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <string>
 #include <thread>
+
+#include <dlfcn.h>
 
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/types.h>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 
@@ -75,6 +84,64 @@ TEST(ThreadShare, OfACallerIsOneThreadForAWhile) {
     EXPECT_EQ(at::get_num_threads(), 1);
   }
   EXPECT_EQ(at::get_num_threads(), 3);
+}
+
+std::set<std::string> threads_of_process() {
+  std::set<std::string> threads;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    threads.insert(entry.path().filename().string());
+  }
+  return threads;
+}
+
+// The kernel lists a thread until shortly after it has ended.
+bool end_soon(const std::set<std::string>& threads) {
+  const Clock::time_point limit = Clock::now() + std::chrono::seconds(10);
+  while (Clock::now() < limit) {
+    const std::set<std::string> present = threads_of_process();
+    if (std::ranges::none_of(threads, [&](const auto& each) { return present.contains(each); })) {
+      return true;
+    }
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+TEST(ThreadShare, HelpingThreadsEndWhenReleasedAndComeBack) {
+  if (dlsym(RTLD_DEFAULT, "omp_pause_resource_all") == nullptr) {
+    GTEST_SKIP() << "the OpenMP library is older than OpenMP 5.0";
+  }
+  at::set_num_threads(3);
+  const torch::Tensor large = torch::ones({1 << 20});
+  detail::release_helping_threads();
+  for (int time = 0; time < 2; ++time) {
+    const std::set<std::string> before = threads_of_process();
+    large.add_(1);
+    std::set<std::string> helpers = threads_of_process();
+    std::erase_if(helpers, [&](const auto& each) { return before.contains(each); });
+    EXPECT_EQ(helpers.size(), 2U);
+    detail::release_helping_threads();
+    EXPECT_TRUE(end_soon(helpers));
+    EXPECT_EQ(at::get_num_threads(), 3) << "the number stays";
+  }
+  EXPECT_TRUE(large.equal(torch::full({1 << 20}, 3.0F)));
+}
+
+TEST(ThreadShare, NeedsANumberForEachMemberToKeepThemApart) {
+  detail::ThreadTeam team({"first", "second"});
+  EXPECT_THROW(detail::keep_members_apart(team, {1}), InternalError);
+  EXPECT_THROW(detail::keep_members_apart(team, {1, 1, 1}), InternalError);
+  EXPECT_THROW(detail::set_threads_of_members(team, {1, 1, 1}), InternalError);
+}
+
+TEST(ThreadShare, IsAtLeastOneThread) {
+  at::set_num_threads(2);
+  detail::ThreadTeam team({"a", "b"});
+  detail::set_threads_of_members(team, {0, 3});
+  std::vector<int> seen(2, 0);
+  team.run([&](std::size_t member) { seen[member] = at::get_num_threads(); });
+  EXPECT_THAT(seen, ElementsAre(1, 3));
+  EXPECT_EQ(at::get_num_threads(), 2);
 }
 
 }  // namespace

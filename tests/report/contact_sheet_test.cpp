@@ -162,6 +162,58 @@ TEST(ContactSheet, EnlargesTextOfLargeCells) {
   EXPECT_EQ(differences(sheet.canvas(), sheet.caption(1, 0, 0), "truck", 2), 0);
 }
 
+// The margin is 14 pixels wide; a line of text takes 11, and one of a title twice as many.
+TEST(ContactSheet, HasAPlaceForEachPart) {
+  report::ContactSheetLayout layout = small_layout();
+  layout.title = std::string(24, 'w');           // as wide as the sheet without its margins
+  layout.notes = {std::string(48, 'n'), "Pad"};  // likewise
+  report::ContactSheet sheet(layout);
+  EXPECT_EQ(sheet.width(), 320) << "at least";
+  EXPECT_EQ(sheet.cell(0, 0), (report::PixelPosition{14, 80}));
+  EXPECT_EQ(sheet.cell(0, 1), (report::PixelPosition{64, 80}));
+  EXPECT_EQ(sheet.cell(1, 0), (report::PixelPosition{14, 133}));
+  EXPECT_EQ(sheet.caption(1, 1, 0), (report::PixelPosition{64, 156}));
+  EXPECT_EQ(sheet.caption(1, 1, 1), (report::PixelPosition{64, 167}));
+  EXPECT_EQ(sheet.height(), 192);
+  EXPECT_EQ(differences(sheet.canvas(), {14, 14}, layout.title, 2), 0);
+  EXPECT_EQ(differences(sheet.canvas(), {14, 36}, layout.notes[0], 1), 0);
+  EXPECT_EQ(differences(sheet.canvas(), {14, 47}, "Pad", 1), 0);
+  EXPECT_EQ(differences(sheet.canvas(), {14, 69}, "data\u2026", 1), 0);
+  EXPECT_EQ(differences(sheet.canvas(), {64, 69}, "epoc\u2026", 1), 0);
+  sheet.show(0, 0, report::Picture(1, 1), {});
+  constexpr report::Color kFrame = {206, 206, 206};
+  EXPECT_EQ(sheet.canvas().at({13, 79}), kFrame);
+  EXPECT_EQ(sheet.canvas().at({44, 100}), kFrame);
+  EXPECT_EQ(sheet.canvas().at({14, 80}), (report::Color{226, 226, 226}));
+  EXPECT_EQ(sheet.canvas().at({43, 99}), (report::Color{226, 226, 226}));
+  EXPECT_EQ(sheet.canvas().at({12, 79}), (report::Color{250, 250, 250}));
+  EXPECT_EQ(sheet.canvas().at({45, 100}), (report::Color{250, 250, 250}));
+  layout.title += 'w';
+  layout.notes = {std::string(49, 'n')};
+  const report::ContactSheet cut(layout);
+  EXPECT_EQ(differences(cut.canvas(), {14, 14}, std::string(23, 'w') + "\u2026", 2), 0);
+  EXPECT_EQ(differences(cut.canvas(), {14, 36}, std::string(47, 'n') + "\u2026", 1), 0);
+}
+
+// Texts are twice as large from 192 pixels on.
+TEST(ContactSheet, HasAPlaceForEachLargePart) {
+  report::ContactSheetLayout layout = small_layout();
+  layout.notes = {"Pad"};
+  layout.cell_width = 191;
+  EXPECT_EQ(report::ContactSheet(layout).cell(0, 0), (report::PixelPosition{14, 69}));
+  EXPECT_EQ(report::ContactSheet(layout).width(), 430);
+  layout.cell_width = 192;
+  const report::ContactSheet sheet(layout);
+  EXPECT_EQ(sheet.width(), 432);
+  EXPECT_EQ(sheet.cell(0, 0), (report::PixelPosition{14, 105}));
+  EXPECT_EQ(sheet.cell(1, 1), (report::PixelPosition{226, 183}));
+  EXPECT_EQ(sheet.caption(0, 0, 1), (report::PixelPosition{14, 153}));
+  EXPECT_EQ(sheet.height(), 267);
+  EXPECT_EQ(differences(sheet.canvas(), {14, 14}, "a title", 3), 0);
+  EXPECT_EQ(differences(sheet.canvas(), {14, 47}, "Pad", 2), 0);
+  EXPECT_EQ(differences(sheet.canvas(), {226, 83}, "epoch 0", 2), 0);
+}
+
 TEST(ContactSheet, HasRoomForAllOfItsHeader) {
   report::ContactSheetLayout layout = small_layout();
   const std::int64_t wrapped = report::ContactSheet(layout).height();
@@ -186,6 +238,12 @@ TEST(ContactSheet, IsNoLargerThanCanBeShown) {
               HasSubstr("4096 rows of 2 cells of 4194304x4194304 pixels make an image of"));
   layout.rows = 1;
   layout.cell_height = layout.cell_width = 8200;  // each side alone is allowed
+  EXPECT_THROW(report::ContactSheet{layout}, ConfigError);
+  layout.notes = {"Pad"};
+  layout.cell_width = 30;
+  layout.cell_height = 32660;
+  EXPECT_EQ(report::ContactSheet(layout).height(), report::kMaximumSheetSide);
+  ++layout.cell_height;
   EXPECT_THROW(report::ContactSheet{layout}, ConfigError);
 }
 

@@ -9,7 +9,6 @@
 #include <lockstep/report/html/chart_width.h>
 #include <lockstep/report/html/line_chart.h>
 #include <lockstep/report/html/page_parts.h>
-#include <lockstep/report/html/scaling.h>
 #include <lockstep/report/html/stacked_bars.h>
 #include <lockstep/report/html/step_timeline.h>
 #include <lockstep/report/html/wait_matrix.h>
@@ -451,66 +450,6 @@ TEST(WaitMatrices, ListTheLongestWaitsOfManyRanks) {
     EXPECT_EQ(count_of(text, "<th scope=\"row\">"), ranks == 16 ? 16U : 0U);
     EXPECT_EQ(count_of(text, "<tr><td class=\"t\">rank "), ranks == 16 ? 240U : 2 * 100U);
   }
-}
-
-// The best of several runs counts, whatever their order, and a strategy's own rate of one rank.
-TEST(Scaling, TakesTheBestRateOfEachNumberOfRanks) {
-  const auto rate = [](const char* strategy, int ranks, double speed) {
-    return html::RankRate{
-        .strategy = strategy, .work = "w", .ranks = ranks, .images_per_second = speed};
-  };
-  const std::vector<html::ScalingCurve> curves = html::scaling_curves(
-      {rate("single", 1, 100), rate("ddp", 1, 80), rate("ddp", 1, 90), rate("ddp", 2, 180),
-       rate("ddp", 2, 150), rate("ddp", 4, 0), rate("zero1", 2, 100), rate("zero1", 4, 150)});
-  ASSERT_EQ(curves.size(), 2U);
-  ASSERT_EQ(curves[0].rates.size(), 2U);
-  EXPECT_EQ(curves[0].rates[0].images_per_second, 90);
-  EXPECT_DOUBLE_EQ(curves[0].speedup(1), 2);
-  EXPECT_EQ(curves[1].name, "zero1: w");
-  EXPECT_EQ(curves[1].rates.front().strategy, "single") << "it has no rate of one rank";
-  const std::vector<html::ScalingCurve> alone =
-      html::scaling_curves({rate("zero1", 2, 100), rate("zero1", 4, 150)});
-  ASSERT_EQ(alone.size(), 1U);
-  EXPECT_DOUBLE_EQ(alone[0].speedup(0), 2) << "as if two ranks were twice as fast as one";
-  EXPECT_DOUBLE_EQ(alone[0].speedup(1), 3);
-}
-
-TEST(Scaling, ComparesEachStrategyWithItsFewestRanks) {
-  const std::vector<html::RankRate> rates = {
-      {.strategy = "single", .work = "w", .source = "a", .ranks = 1, .images_per_second = 100},
-      {.strategy = "ddp", .work = "w", .source = "b", .ranks = 2, .images_per_second = 150},
-      {.strategy = "ddp", .work = "w", .source = "c", .ranks = 2, .images_per_second = 180},
-      {.strategy = "ddp", .work = "other", .source = "d", .ranks = 4, .images_per_second = 500}};
-  const std::vector<html::ScalingCurve> curves = html::scaling_curves(rates);
-  ASSERT_EQ(curves.size(), 1U);
-  EXPECT_EQ(curves[0].name, "ddp: w");
-  ASSERT_EQ(curves[0].rates.size(), 2U);
-  EXPECT_DOUBLE_EQ(curves[0].speedup(0), 1);
-  EXPECT_DOUBLE_EQ(curves[0].speedup(1), 1.8);
-  const std::string figure = html::scaling_figure(rates, {{"run", kHostile}});
-  expect_sound(figure);
-  EXPECT_THAT(figure, HasSubstr("<td>1.80</td><td>90.00%</td>"));
-  EXPECT_EQ(html::scaling_figure({rates[0]}, {}), "");
-}
-
-TEST(ReportScaling, ComparesRatesOfTheSameBatch) {
-  const auto rate = [](const char* strategy, int ranks, std::int64_t batch, double speed) {
-    return html::RankRate{.strategy = strategy,
-                          .work = "w",
-                          .ranks = ranks,
-                          .global_batch = batch,
-                          .images_per_second = speed};
-  };
-  const std::vector<html::ScalingCurve> curves = html::scaling_curves(
-      {rate("single", 1, 64, 100), rate("ddp", 2, 128, 190), rate("ddp", 2, 64, 150),
-       rate("ddp", 4, 64, 200), rate("ddp", 4, 512, 900), rate("ddp", 2, 0, 1)});
-  ASSERT_EQ(curves.size(), 2U);
-  EXPECT_EQ(curves[0].name, "ddp: w, batch 64 a rank");
-  ASSERT_EQ(curves[0].rates.size(), 2U);
-  EXPECT_DOUBLE_EQ(curves[0].speedup(1), 1.9);
-  EXPECT_EQ(curves[1].name, "ddp: w, batch 64 in all");
-  ASSERT_EQ(curves[1].rates.size(), 3U);
-  EXPECT_DOUBLE_EQ(curves[1].speedup(2), 2);
 }
 
 TEST(ReportParts, EscapeWhatTheyShow) {

@@ -58,6 +58,17 @@ TEST_F(RunRecordTest, KnowsItsShareOfTheHost) {
   EXPECT_FALSE(written()["host"].get<std::string>().empty());
 }
 
+// A program of its own need not know about hosts.
+TEST_F(RunRecordTest, HasOneRankOnTheHostUnlessTold) {
+  RunRecord run(folder_.path(), {}, false);
+  run.on_run_begin(sample_info());
+  const json now = written();
+  EXPECT_EQ(now["local_ranks"], 1);
+  EXPECT_EQ(now["usable_processors"], 0) << "not known";
+  EXPECT_EQ(now["command"], "");
+  EXPECT_TRUE(now["versions"].empty());
+}
+
 // Otherwise, later readers would take the old trace for this run's.
 TEST_F(RunRecordTest, RemovesTheTraceOfAnEarlierRun) {
   folder_.write("trace.json", "{}");

@@ -279,6 +279,40 @@ TEST_F(TracedSteps, FollowTheMessagesOfTheNearestRank) {
       << "of two ranks that are equally near, the first";
 }
 
+// The name of an action begins with the number of its stage. Other spans have the categories of
+// actions, too: "backward" of DDP, and the messages that a program sends itself.
+TEST(TracedStepsByHand, HaveNoActionsButThoseOfAWorker) {
+  const auto path_of = [](const char* name, const char* category) {
+    html::TracedRun run{.ranks = 1};
+    run.spans = {
+        {.name = "forward", .category = "phase", .track = "training", .begin = 0, .end = 300},
+        {.name = name, .category = category, .track = "worker 0", .begin = 300, .end = 900},
+        {.name = "optimizer", .category = "phase", .track = "training", .begin = 900, .end = 1000}};
+    run.steps = {{.name = "step 1", .ranks = {{0, {0, 1000}}}}};
+    std::vector<std::string> whats;
+    for (const html::PathPart& part : html::critical_path(run, run.steps[0])) {
+      whats.push_back(str(part.what, " ", part.begin, " to ", part.end));
+    }
+    return whats;
+  };
+  for (const char* name : {"0B0", "9B0", "12I3"}) {
+    EXPECT_THAT(path_of(name, "backward"),
+                ElementsAre("forward 0 to 300", "backward 300 to 900", "optimizer 900 to 1000"))
+        << name;
+  }
+  EXPECT_THAT(path_of("0SEND_F0", "message"),
+              ElementsAre("forward 0 to 300", "message 300 to 900", "optimizer 900 to 1000"));
+  const std::pair<const char*, const char*> others[] = {
+      {"backward", "backward"}, {"send", "message"}, {"/", "forward"},    {":", "forward"},
+      {"", "forward"},          {"0B0", "phase"},    {"0B0", "reduction"}};
+  for (const auto& [name, category] : others) {
+    EXPECT_THAT(
+        path_of(name, category),
+        ElementsAre("forward 0 to 300", "between phases 300 to 900", "optimizer 900 to 1000"))
+        << name << ", " << category;
+  }
+}
+
 // The gradients of a stage are reduced after its actions, and rank 1's stage is late.
 TEST_F(TracedSteps, FollowTheReductionsOfAHybrid) {
   const auto stage = [](int backward, int begin) {

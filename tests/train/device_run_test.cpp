@@ -155,6 +155,56 @@ TEST_F(DeviceRun, TellsEachStepsOwnLoss) {
   EXPECT_EQ(rarely.heard.reports[1].loss, heard.heard.reports[3].loss);
 }
 
+// Counts its forwards.
+struct CountedNetImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    ++forwards;
+    return net->forward(x);
+  }
+  MnistNet net = register_module("net", same_net());
+  int forwards = 0;
+};
+
+// Notes how many forwards there were when it heard of each step.
+struct EagerListener : Listener {
+  explicit EagerListener(const CountedNetImpl& net_) : net(net_) {}
+  void on_step(const StepReport&) override { forwards.push_back(net.forwards); }
+  const CountedNetImpl& net;
+  std::vector<int> forwards;
+};
+
+// A loss that has arrived is reported while the epoch goes on.
+TEST_F(DeviceRun, TellsAStepLongBeforeTheEpochEnds) {
+  constexpr int kSteps = 9;
+  for (const torch::Device device : {torch::Device(torch::kCPU), far_device::device()}) {
+    const auto net = std::make_shared<CountedNetImpl>();
+    ClassificationTask task(torch::nn::ModuleHolder<CountedNetImpl>(net),
+                            ClassificationLoss::kNegativeLogLikelihood);
+    Loader loader(train_images(), DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
+                  kNormalize, {.batch_size = 10, .device = device});
+    EagerListener heard(*net);
+    TrainerOptions run = options(1);
+    run.device = device;
+    run.limit_train_batches = kSteps;
+    run.limit_val_batches = 0;
+    run.log_every_n_steps = 1;
+    run.listeners = {&heard};
+    Trainer(run, make_strategy("ddp", init_process_group(
+                                          {.device = device, .environment = WorkerEnvironment{}})))
+        .fit(task, loader, Trainer::LoaderFactory());
+    ASSERT_THAT(heard.forwards, SizeIs(kSteps)) << device;
+    for (int step = 1; step <= kSteps; ++step) {
+      const int forwards = heard.forwards[static_cast<std::size_t>(step - 1)];
+      EXPECT_GE(forwards, step) << device;
+      if (device.is_cpu()) {
+        EXPECT_EQ(forwards, step);
+      }
+    }
+    EXPECT_LT(heard.forwards.front(), kSteps) << device;
+    EXPECT_EQ(heard.forwards.back(), kSteps) << device;
+  }
+}
+
 // Its output is NaN from the third step on.
 struct PoisonedNetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {

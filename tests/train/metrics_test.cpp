@@ -140,6 +140,37 @@ TEST(Metrics, TakeOverTheNamesOfOthersOnRanksWithoutABatch) {
   }
 }
 
+// There may be nothing but states, nothing but sums, or nothing at all.
+TEST(Metrics, AddUpOverRanksWhatThereIs) {
+  for (const char* backend : {"shm", "gloo"}) {
+    const auto errors = run_group(2, backend, [](ProcessGroup group) {
+      const auto confusion = std::make_shared<ConfusionMatrix>(2);
+      Metrics states({confusion});
+      states.update(torch::tensor({0.0, 1.0}).view({1, 2}),
+                    torch::full({1}, group.rank(), torch::kInt64));
+      states.all_reduce(group, torch::kCPU);
+      LOCKSTEP_CHECK(confusion->matrix().equal(torch::tensor({{0, 1}, {0, 1}})),
+                     confusion->matrix());
+      const Evaluation of_states = states.mean();
+      LOCKSTEP_CHECK(!of_states.has_loss && of_states.samples == 0, of_states.samples);
+      LOCKSTEP_CHECK(of_states.value_of("confusion_accuracy") == 0.5, "another confusion");
+
+      Metrics sums;
+      sums.add("psnr", 1 + 2 * group.rank(), 1 + group.rank());
+      for (const double expected : {7.0 / 3, 14.0 / 6}) {  // the second time, ranks have the sums
+        sums.all_reduce(group, torch::kCPU);
+        LOCKSTEP_CHECK(sums.mean().value_of("psnr") == expected, "another mean");
+      }
+      LOCKSTEP_CHECK(sums.mean().samples == 6, sums.mean().samples);
+
+      Metrics nothing;
+      nothing.all_reduce(group, torch::kCPU);
+      LOCKSTEP_CHECK(nothing.mean().values.empty() && !nothing.mean().has_loss, "something");
+    });
+    EXPECT_EQ(errors, testing_support::no_errors(2)) << backend;
+  }
+}
+
 // States that are parts of a larger tensor, in another order in memory, or empty.
 class StridedStates final : public Metric {
  public:

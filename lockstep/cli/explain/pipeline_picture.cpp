@@ -56,14 +56,14 @@ std::string waiting_note(const bench::WaitingStages& waiting) {
 }
 
 std::optional<NamedBubble> bubble_by_formula(const ExplainPipelineSettings& settings) {
-  if (!settings.has_formula) return std::nullopt;
+  if (!settings.stages_per_worker) return std::nullopt;
   const Table& table = settings.table;
   const auto workers = static_cast<int>(table.workers.size());
   const auto formula = pipeline::bubble_formula(table.name, workers, table.micro_batches,
-                                                settings.stages_per_worker);
+                                                *settings.stages_per_worker);
   if (!formula) return std::nullopt;
   const std::string v =
-      table.name == "interleaved" ? str(" and v = ", settings.stages_per_worker) : "";
+      table.name == "interleaved" ? str(" and v = ", *settings.stages_per_worker) : "";
   return NamedBubble{"bubble_formula",
                      str("by formula: ", formula->text, " with p = ", workers,
                          v.empty() ? " and" : ",", " m = ", table.micro_batches, v),

@@ -72,8 +72,7 @@ void resolve_table(const ExplainPipelineArguments& arguments, ExplainPipelineSet
   const int workers = resolve_workers(schedule, stages, arguments.workers);
   settings.stages_per_worker = stages / workers;
   settings.table =
-      pipeline::schedule_of(schedule, workers, micro_batches, settings.stages_per_worker);
-  settings.has_formula = true;
+      pipeline::schedule_of(schedule, workers, micro_batches, *settings.stages_per_worker);
 }
 
 // Whether any option describes the computation of the stages.

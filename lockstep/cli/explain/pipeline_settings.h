@@ -43,8 +43,8 @@ void add_pipeline_options(CLI::App& command, ExplainPipelineArguments& to);
 struct ExplainPipelineSettings {
   /// The checked table of the schedule, without messages, or the user's own.
   pipeline::Table table{};
-  int stages_per_worker = 1;
-  bool has_formula = false;  ///< whether the table is that of a named schedule
+  /// The stages on each worker by a named schedule; absent for the user's own table.
+  std::optional<int> stages_per_worker{};
   double message_cost = 0;
   std::optional<bench::ToyStages> toys{};  ///< the stages to measure
   std::filesystem::path svg{}, csv{}, json{};

@@ -121,15 +121,14 @@ class StagedStarts::Handle final : public Work {
   void release() {
     const std::scoped_lock lock(mutex_);
     owner_.reset();
-    abort_ = nullptr;
   }
 
   const std::shared_ptr<StagedStarts> queue_;
   const std::chrono::milliseconds timeout_;
   const std::string name_;
   const std::function<void()> check_;
+  const std::function<void(const std::string&)> abort_;
   mutable std::mutex mutex_;  // guards the members below
-  std::function<void(const std::string&)> abort_;
   std::shared_ptr<const void> owner_;
   bool has_started_ = false;
   std::shared_ptr<Work> work_;

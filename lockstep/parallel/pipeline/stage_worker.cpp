@@ -72,7 +72,8 @@ LossOfOutputs StageWorker::loss_of(const StepBatch& batch) const {
     if (!has_graph && pass_changes_on(own, {target}) && is_callers) {
       require_changeable_target(batch, i);
     }
-    return batch.weights[i] == 1 ? loss : loss * batch.weights[i];
+    const bool is_whole = batch.weights[i] == 1 || !loss.defined();  // the stage refuses the latter
+    return is_whole ? loss : loss * batch.weights[i];
   };
 }
 

@@ -15,11 +15,12 @@ constexpr const char* kTransfer = "transfer";
 constexpr const char* kMessage = "message";
 using PathSpans = std::vector<const TracedSpan*>;
 
-// An action of a pipeline's worker: its name begins with the stage.
+// An action of a pipeline's worker: its name begins with the stage. An empty name, whose first
+// character is a null character, is none.
 bool is_action(const TracedSpan& span) {
   const bool has_category =
       span.category == "forward" || span.category == "backward" || span.category == kMessage;
-  return has_category && !span.name.empty() && span.name[0] >= '0' && span.name[0] <= '9';
+  return has_category && span.name[0] >= '0' && span.name[0] <= '9';
 }
 
 // A computing phase may contain collectives that it does not wait for.

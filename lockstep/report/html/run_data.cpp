@@ -82,7 +82,7 @@ void add_settings(const RecordJson& object, const std::string& before, RunData& 
         before.empty() && std::ranges::find(kElsewhere, name) != kElsewhere.end();
     if (is_elsewhere || value.is_null()) continue;
     if (value.is_object()) {
-      add_settings(value, name + ": ", data);
+      add_settings(value, before + name + ": ", data);
     } else {
       data.configuration.emplace_back(before + name, setting_text(value));
     }

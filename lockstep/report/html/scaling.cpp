@@ -27,7 +27,7 @@ using RatesByRanks = std::map<int, RankRate>;
 
 // The batch as the work of a rank, and as that of all ranks; only one text if it is unknown.
 std::vector<std::string> batches_of(const RankRate& rate) {
-  if (rate.global_batch <= 0 || rate.ranks <= 0) return {""};
+  if (rate.global_batch <= 0) return {""};
   return {str(", batch ", rate.global_batch / rate.ranks, " a rank"),
           str(", batch ", rate.global_batch, " in all")};
 }
@@ -46,7 +46,7 @@ double ScalingCurve::speedup(std::size_t i) const {
 std::vector<ScalingCurve> scaling_curves(const std::vector<RankRate>& rates) {
   std::map<Comparable, RatesByRanks> groups;
   for (const RankRate& rate : rates) {
-    if (rate.images_per_second <= 0) continue;
+    if (rate.images_per_second <= 0 || rate.ranks <= 0) continue;
     for (const std::string& batch : batches_of(rate)) {
       keep_best(groups[{rate.strategy, rate.work, batch}], rate);
     }

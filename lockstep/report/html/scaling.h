@@ -21,7 +21,7 @@ struct ScalingCurve {
 /// A curve for each strategy and workload for which `rates` has at least two numbers of ranks with
 /// the same batch a rank, and one for those with the same batch over all ranks: one with other
 /// batches would compare different work. A rate of "single" serves as the one-rank rate of
-/// strategies that have none.
+/// strategies that have none. Rates of no ranks are left out.
 std::vector<ScalingCurve> scaling_curves(const std::vector<RankRate>& rates);
 
 /// The figure with the curves and the line of ideal scaling. Empty without curves.

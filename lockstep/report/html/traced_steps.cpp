@@ -180,7 +180,7 @@ std::vector<std::pair<std::string, double>> mean_phases(const TracedRun& run, in
       const double part = window.overlap(span.begin, span.end);
       if (part <= 0) return;
       if (span.name == kExposed) exposed[step] += part;
-      if (is_phase && span.name == kBackward) backward[step] += part;
+      if (span.name == kBackward) backward[step] += part;
       if (is_phase) time_of(span.name) += part;
     });
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <ctime>
 #include <exception>
 #include <latch>
 #include <map>
@@ -393,6 +394,27 @@ TEST(Gloo, AFailureOfTheLibraryWaitsForItsReason) {
     EXPECT_NE(work->error(), nullptr);
     EXPECT_TRUE(work->is_completed());
   }
+}
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+TEST(Gloo, AWaitForAReasonLeavesTheProcessorToOthers) {
+  ToldCaller rank;
+  const auto work = rank.start_sum(torch::ones({4}));
+  rank.library->sum->end(std::make_exception_ptr(
+      std::runtime_error("[/build/gloo/pair.cc:534] Connection closed by peer")));
+  std::thread other([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    rank.caller.backend->abort("the loss is infinite");
+  });
+  const double before = processor_seconds();
+  EXPECT_EQ(message_of<CommError>([&] { work->wait(); }), "the loss is infinite");
+  EXPECT_LT(processor_seconds() - before, 0.025);
+  other.join();
 }
 
 // A program may keep the Work for longer than the sum takes.

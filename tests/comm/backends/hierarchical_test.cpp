@@ -5,7 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <exception>
+#include <functional>
 #include <latch>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <lockstep/comm/backends/shm/handshake.h>
 #include <lockstep/comm/backends/shm/shm_backend.h>
@@ -308,6 +314,184 @@ TEST(HierarchicalFailure, EndsAllLevels) {
   Caller caller(hierarchical::make(std::move(parts)), 0, 4);
   EXPECT_THROW(caller.barrier(), CommError);
   for (const auto& level : levels) EXPECT_EQ(level->reason(), "the wire is cut");
+}
+
+// A level whose operations end when a test says so.
+class Told final : public Backend {
+ public:
+  class Operation final : public Work {
+   public:
+    void wait(std::optional<milliseconds>) override { throw Error("not used"); }
+    bool is_completed() override { return has_ended; }
+    std::exception_ptr error() const override { return failure; }
+    bool has_ended = false;
+    std::exception_ptr failure{};
+  };
+
+  const std::string& name() const override { return name_; }
+  std::shared_ptr<Work> start(const Collective& call) override {
+    kinds.push_back(call.description.kind);
+    operations.push_back(std::make_shared<Operation>());
+    return operations.back();
+  }
+  std::shared_ptr<Work> send(torch::Tensor, int, MessageTag) override { throw Error("not used"); }
+  std::shared_ptr<Work> recv(torch::Tensor, std::optional<int>, MessageTag) override {
+    throw Error("not used");
+  }
+  torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType type) override {
+    return torch::zeros(shape, type);
+  }
+  void abort(const std::string&) override {}
+  void check() override {
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  std::exception_ptr failure{};
+  std::vector<CallKind> kinds;
+  std::vector<std::shared_ptr<Operation>> operations;
+
+ private:
+  const std::string name_ = "told";
+};
+
+// The stages of a sum on a host.
+constexpr auto kUp = CallKind::kReduce;
+constexpr auto kDown = CallKind::kBroadcast;
+
+// A rank of the first of two hosts, over levels that obey the test.
+struct ToldRank {
+  explicit ToldRank(int rank, milliseconds timeout = seconds(30))
+      : caller(hierarchical::make({.rank = rank,
+                                   .locations = kTwoByTwo,
+                                   .local = local,
+                                   .leaders = rank == 0 ? leaders : nullptr,
+                                   .flat = flat,
+                                   .progress = nullptr,
+                                   .timeout = timeout}),
+               rank, 4) {}
+  std::shared_ptr<Work> start_sum() {
+    return caller.start(CallKind::kAllReduce, {}, torch::ones({4}));
+  }
+
+  const std::shared_ptr<Told> local = std::make_shared<Told>();
+  const std::shared_ptr<Told> leaders = std::make_shared<Told>();
+  const std::shared_ptr<Told> flat = std::make_shared<Told>();
+  Caller caller;
+};
+
+// The reason is that of the caller, not of what fails because of it.
+TEST(HierarchicalFailure, ItsFirstReasonIsThatOfAllCalls) {
+  const auto level = std::make_shared<Ending>(), flat = std::make_shared<Ending>();
+  Parts parts{.rank = 1, .locations = kTwoByTwo, .timeout = seconds(30)};
+  parts.local = level;
+  parts.flat = flat;
+  Caller caller(hierarchical::make(std::move(parts)), 1, 4);
+  caller.backend->check();
+  caller.backend->abort("enough");
+  caller.backend->abort("too late");
+  const std::function<void()> calls[] = {[&] { caller.backend->check(); },
+                                         [&] { caller.barrier(); },
+                                         [&] { caller.all_reduce(torch::ones({4})); },
+                                         [&] { caller.backend->allocate({3}, torch::kFloat32); }};
+  for (const auto& call : calls) {
+    EXPECT_EQ(testing_support::message_of<CommError>(call), "enough");
+  }
+  EXPECT_EQ(level->reason(), "enough");
+  EXPECT_EQ(flat->reason(), "enough");
+}
+
+// A sum under way ends with its group.
+TEST(HierarchicalFailure, IsThatOfTheCallsUnderWay) {
+  ToldRank member(1);
+  const auto first = member.start_sum(), second = member.start_sum();
+  EXPECT_EQ(first->error(), nullptr);
+  member.caller.backend->abort("enough");
+  for (const auto& work : {first, second}) {
+    EXPECT_TRUE(work->is_completed());
+    EXPECT_NE(work->error(), nullptr);
+    EXPECT_EQ(testing_support::message_of<CommError>([&] { work->wait(); }), "enough");
+  }
+}
+
+// A stage may fail because of a rank that the network names a moment later.
+TEST(HierarchicalFailure, OfAStageWaitsForTheReasonThatTheNetworkGives) {
+  ToldRank member(1);
+  const auto first = member.start_sum();
+  member.local->operations[0]->has_ended = true;
+  member.local->operations[0]->failure =
+      std::make_exception_ptr(CommError("the connection is closed"));
+  EXPECT_FALSE(first->is_completed());
+  EXPECT_EQ(first->error(), nullptr);
+  const auto second = member.start_sum();
+  EXPECT_THAT(member.local->kinds, testing::ElementsAre(kUp)) << "nothing more is started";
+  member.flat->failure = std::make_exception_ptr(CommError("rank 3 died"));
+  for (const auto& work : {first, second}) {
+    EXPECT_TRUE(work->is_completed());
+    EXPECT_EQ(testing_support::message_of<CommError>([&] { work->wait(); }), "rank 3 died");
+  }
+  EXPECT_EQ(testing_support::message_of<CommError>([&] { member.start_sum(); }), "rank 3 died");
+}
+
+// The order on the host is that of the calls, but no operation waits for the end of another.
+TEST(HierarchicalOrder, LetsASumBeginOnceTheLastOneHasStartedAllItsStages) {
+  ToldRank member(1);
+  const auto& operations = member.local->operations;
+  const auto first = member.start_sum(), second = member.start_sum();
+  EXPECT_THAT(member.local->kinds, testing::ElementsAre(kUp));
+  operations[0]->has_ended = true;
+  EXPECT_FALSE(first->is_completed());
+  EXPECT_THAT(member.local->kinds, testing::ElementsAre(kUp, kDown, kUp));
+  operations[2]->has_ended = true;
+  EXPECT_FALSE(second->is_completed());
+  EXPECT_THAT(member.local->kinds, testing::ElementsAre(kUp, kDown, kUp, kDown));
+  EXPECT_TRUE(member.caller.backend->allocate({3}, torch::kFloat32).equal(torch::zeros({3})))
+      << "needs no end of a sum, but its place among the calls";
+  operations[3]->has_ended = true;
+  EXPECT_TRUE(second->is_completed());
+  EXPECT_FALSE(first->is_completed());
+  operations[1]->has_ended = true;
+  EXPECT_TRUE(first->is_completed());
+  EXPECT_EQ(first->error(), nullptr);
+  EXPECT_EQ(second->error(), nullptr);
+  first->wait();
+  second->wait(milliseconds(0));
+}
+
+TEST(HierarchicalOrder, OfALeaderIsTheSameOnBothOfItsLevels) {
+  ToldRank leader(0);
+  const auto& up_and_down = leader.local->operations;
+  const auto& across = leader.leaders->operations;
+  const auto first = leader.start_sum(), second = leader.start_sum();
+  EXPECT_EQ(across.size(), 0U);
+  up_and_down[0]->has_ended = true;
+  EXPECT_FALSE(second->is_completed());
+  EXPECT_THAT(leader.leaders->kinds, testing::ElementsAre(CallKind::kAllReduce));
+  EXPECT_THAT(leader.local->kinds, testing::ElementsAre(kUp)) << "the first sum is not told yet";
+  across[0]->has_ended = true;
+  EXPECT_FALSE(second->is_completed());
+  EXPECT_THAT(leader.local->kinds, testing::ElementsAre(kUp, kDown, kUp));
+  up_and_down[2]->has_ended = true;
+  EXPECT_FALSE(second->is_completed());
+  EXPECT_EQ(across.size(), 2U);
+  EXPECT_EQ(up_and_down.size(), 3U);
+  across[1]->has_ended = true;
+  up_and_down[1]->has_ended = true;
+  EXPECT_TRUE(first->is_completed());
+  EXPECT_THAT(leader.local->kinds, testing::ElementsAre(kUp, kDown, kUp, kDown));
+  up_and_down[3]->has_ended = true;
+  EXPECT_TRUE(second->is_completed());
+}
+
+// Memory is allocated by all ranks of a host together, in the order of their calls.
+TEST(HierarchicalOrder, OfAnAllocationIsBehindTheStagesOfASum) {
+  ToldRank member(1, milliseconds(20));
+  const auto sum = member.start_sum();
+  EXPECT_THAT(testing_support::message_of<TimeoutError>(
+                  [&] { member.caller.backend->allocate({3}, torch::kFloat32); }),
+              HasSubstr("rank 1 waited 0.02 s in all_reduce[float32, 4] (operation 0) over "
+                        "hierarchical"));
+  EXPECT_TRUE(sum->is_completed());
+  EXPECT_NE(sum->error(), nullptr);
 }
 
 // --- Processes that die --------------------------------------------------------------------------

@@ -132,6 +132,7 @@ class LoopbackBackend final : public comm::Backend {
       : loopback_(std::move(loopback)), rank_(rank) {}
 
   const std::string& name() const override { return name_; }
+  const BackendTraits& traits() const override { return its_traits; }
   std::shared_ptr<Work> start(const comm::Collective&) override {
     throw InternalError("loopback: point-to-point only");
   }
@@ -151,6 +152,7 @@ class LoopbackBackend final : public comm::Backend {
   void abort(const std::string& reason) override { abort_reason = reason; }
   void check() override {}
 
+  BackendTraits its_traits{};
   bool fail_next_send = false;
   std::string abort_reason;
 

@@ -1,6 +1,11 @@
 // Every collective, type and operation of the shared-memory engine, compared with a single process.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/shm_group.h>
@@ -135,6 +140,65 @@ TEST_P(ShmCollectives, WorkInPlaceInSymmetricMemory) {
     }
   });
   EXPECT_EQ(errors, no_errors(c.size));
+}
+
+// A blocking call polls for a moment, in which only a sum of a few float32 has a path of its own.
+// The peer has arrived, so that this path is taken wherever it may be.
+TEST(ShmRuns, GiveWhatOneProcessComputes) {
+  std::vector<CallDescription> calls;
+  for (int t = 0; t <= static_cast<int>(detail::DataType::kBool); ++t) {
+    const auto more = calls_of({2, 3, static_cast<detail::DataType>(t)});
+    calls.insert(calls.end(), more.begin(), more.end());
+  }
+  for (const ReduceOp& op : {ReduceOp::kAverage, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
+                             ReduceOp::premultiplied_sum(0.25)}) {
+    calls.push_back({.kind = CallKind::kAllReduce,
+                     .type = detail::DataType::kFloat32,
+                     .op = op,
+                     .root = -1,
+                     .count = 3});
+  }
+  ShmGroup group(2, {.slot_bytes = 4096, .small_bytes = 512});
+  group.options.patience.spin = std::chrono::microseconds(1);
+  const auto engine = group.engine(0), peer = group.engine(1);
+  std::uint64_t number = 0;
+  for (const CallDescription& call : calls) {
+    auto mine = buffers(call, 0, 2, number), theirs = buffers(call, 1, 2, number);
+    const bool in_place = is_in_place(call.kind);
+    const auto ticket = peer->post(
+        call, number, in_place ? theirs.output_data() : theirs.input_data(), theirs.output_data());
+    int meanwhile = 0;
+    engine->run(call, number, in_place ? mine.output_data() : mine.input_data(), mine.output_data(),
+                kTimeout, [&] { ++meanwhile; });
+    peer->wait(ticket, kTimeout);
+    EXPECT_EQ(meanwhile, 1);
+    require_expected(call, mine.output, 0, 2, number);
+    require_expected(call, theirs.output, 1, 2, number++);
+  }
+}
+
+// Sums that are not small are computed in two stages, in which each rank waits for the other.
+TEST(ShmRuns, TakeTheStagesThatTheirPeersTake) {
+  ShmGroup group(2, {.slot_bytes = 4096, .small_bytes = 8});
+  group.options.patience.spin = std::chrono::microseconds(1);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::uint64_t number = 0;
+    for (const std::size_t count : {1U, 2U, 3U, 60U, 2000U}) {
+      const CallDescription call{
+          .kind = CallKind::kAllReduce, .type = detail::DataType::kFloat32, .count = count};
+      auto memory = buffers(call, rank, 2, number);
+      std::byte* const data = memory.output_data();
+      if (rank == 0) {
+        engine->run(call, number, data, data, kTimeout, [] {});
+      } else {
+        engine->wait(engine->post(call, number, data, data), kTimeout);
+      }
+      require_expected(call, memory.output, rank, 2, number++);
+    }
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr), kTimeout);
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 // ThreadSanitizer makes each access ten times as slow. Under it, the largest tensors have a tenth

@@ -6,12 +6,15 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include <lockstep/comm/waiting/progress.h>
 #include <lockstep/core/clock.h>
@@ -295,6 +298,76 @@ TEST(ShmEngine, RemembersADisagreementThatNobodyCouldSee) {
   }
 }
 
+// What a rank gives to an operation on 2000 bytes.
+enum class Given { kOwnMemory, kBegin, kFurtherOn, kOtherAllocation, kOwnPiece };
+
+struct Places {
+  CallKind kind;
+  Given first, second;
+  bool agree;
+};
+
+// A rank reads its peers' part of symmetric memory at the place of its own.
+TEST(ShmEngine, RanksUseTheSamePlaceOfSymmetricMemory) {
+  constexpr std::size_t kBytes = 2000;
+  const Places cases[] = {
+      {CallKind::kAllReduce, Given::kBegin, Given::kBegin, true},
+      {CallKind::kAllReduce, Given::kFurtherOn, Given::kFurtherOn, true},
+      {CallKind::kAllReduce, Given::kBegin, Given::kFurtherOn, false},
+      {CallKind::kAllReduce, Given::kFurtherOn, Given::kBegin, false},
+      {CallKind::kAllReduce, Given::kBegin, Given::kOtherAllocation, false},
+      {CallKind::kAllReduce, Given::kBegin, Given::kOwnMemory, false},
+      {CallKind::kAllReduce, Given::kOwnMemory, Given::kOwnMemory, true},
+      {CallKind::kBroadcast, Given::kBegin, Given::kFurtherOn, false},
+      {CallKind::kAllGather, Given::kBegin, Given::kBegin, true},
+      {CallKind::kAllGather, Given::kOwnPiece, Given::kOwnPiece, true},
+      {CallKind::kAllGather, Given::kOwnPiece, Given::kOtherAllocation, false},
+  };
+  for (const Places& each : cases) {
+    SCOPED_TRACE(str(call_name(each.kind), ' ', static_cast<int>(each.first), ' ',
+                     static_cast<int>(each.second)));
+    Group group(2);
+    const auto errors = run_threads(2, [&](int rank) {
+      auto engine = group.engine(rank);
+      const auto memory = engine->allocate(4 * kBytes, kTimeout);
+      const auto other = engine->allocate(4 * kBytes, kTimeout);
+      std::vector<std::byte> own(4 * kBytes);
+      const Given given = rank == 0 ? each.first : each.second;
+      std::byte* const output =
+          each.kind == CallKind::kAllGather ? memory.get() + 2 * kBytes : nullptr;
+      std::byte* const input = given == Given::kOwnMemory         ? own.data()
+                               : given == Given::kFurtherOn       ? memory.get() + 64
+                               : given == Given::kOtherAllocation ? other.get()
+                               : given == Given::kOwnPiece
+                                   ? output + static_cast<std::size_t>(rank) * kBytes
+                                   : memory.get();
+      std::fill_n(input, kBytes, std::byte{static_cast<unsigned char>(rank + 1)});
+      const CallDescription call{
+          .kind = each.kind, .type = detail::DataType::kUInt8, .root = 0, .count = kBytes};
+      const auto ticket = engine->post(call, 0, input, output == nullptr ? input : output);
+      engine->wait(ticket, kTimeout);
+      engine->wait(post_barrier(*engine, 1), kTimeout);
+      if (each.kind == CallKind::kAllReduce && input[kBytes - 1] != std::byte{3}) {
+        throw Error("wrong sum");
+      }
+      if (output != nullptr && (output[0] != std::byte{1} || output[kBytes] != std::byte{2})) {
+        throw Error("wrong pieces");
+      }
+      engine->wait(post_barrier(*engine, 2), kTimeout);
+    });
+    if (each.agree) {
+      EXPECT_EQ(errors, no_errors(2));
+      continue;
+    }
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr("the ranks call different operations: "));
+      EXPECT_THAT(error, HasSubstr(str("rank 0 called ", call_name(each.kind))));
+      EXPECT_THAT(error, HasSubstr(str("rank 1 called ", call_name(each.kind))));
+      EXPECT_THAT(error, HasSubstr(" in symmetric memory as number 0"));
+    }
+  }
+}
+
 TEST(ShmEngine, ChecksTheSizesOfAnAllocation) {
   Group group(2);
   const auto errors = run_threads(2, [&](int rank) {
@@ -351,6 +424,36 @@ TEST(ShmEngine, AbortWakesSleepersAndTheFirstReasonWins) {
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("the data are bad"));
   EXPECT_THAT(errors[0], HasSubstr("rank 2 ended the group"));
+}
+
+// The peer has arrived before the end, so that the sum could still be computed.
+TEST(ShmEngine, StartsNothingInAGroupThatHasEnded) {
+  for (const std::size_t count : {4U, 5000U}) {
+    std::vector<float> mine(count, 1.0F), theirs(count, 2.0F);
+    Group group(2);
+    group.options.patience.spin = std::chrono::microseconds(1);
+    const auto engine = group.engine(0), peer = group.engine(1);
+    std::byte* const data = bytes_of(mine.data());
+    const CallDescription sum{
+        .kind = CallKind::kAllReduce, .type = detail::DataType::kFloat32, .count = count};
+    const CallDescription send{.kind = CallKind::kSend, .root = 1, .count = 4};
+    post_all_reduce(*peer, bytes_of(theirs.data()), count, detail::DataType::kFloat32);
+    peer->abort("the data are bad");
+    bool has_begun = false;
+    const std::function<void()> calls[] = {
+        [&] { engine->run(sum, 0, data, data, kTimeout, [&] { has_begun = true; }); },
+        [&] { engine->post(sum, 0, data, data); },
+        [&] { engine->post(send, 0, data); },
+        [&] { engine->allocate(100, kTimeout); },
+        [&] { engine->check(); },
+    };
+    for (const auto& call : calls) {
+      EXPECT_THAT(testing_support::message_of<CommError>(call),
+                  HasSubstr("rank 1 ended the group: the data are bad"));
+    }
+    EXPECT_FALSE(has_begun);
+    EXPECT_EQ(mine, std::vector<float>(count, 1.0F));
+  }
 }
 
 TEST(ShmEngine, TellsWhenAPeerLeft) {

@@ -3,26 +3,33 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <lockstep/comm/group/group_impl.h>
 #include <lockstep/comm/group/group_work.h>
 #include <lockstep/comm/group/peer_info.h>
 #include <lockstep/comm/group/process_group.h>
-#include <lockstep/comm/group/staged_starts.h>
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/far_device/far_device.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::comm {
 namespace {
@@ -352,24 +359,71 @@ TEST(DeviceGroupsFailure, OfAWrongCallIsItsOwn) {
   EXPECT_THAT(errors, testing::Each(HasSubstr("enough; flight recorder in ")));
 }
 
-TEST(StagedStarts, AskToBeLookedAtWhileDataIsOnItsWay) {
-  far_device::install();
-  const auto starts = std::make_shared<StagedStarts>(nullptr);
-  constexpr auto kForEver = std::chrono::nanoseconds::max();
-  EXPECT_EQ(starts->longest_sleep(), kForEver);
-  std::shared_ptr<Work> work;
-  {
-    const far_device::Hold hold;
-    const Tensor host = torch::empty({6}, torch::TensorOptions().pinned_memory(true));
-    work = starts->push({.start = [] { return std::make_shared<WorkList>(Works{}); },
-                         .loads = {{host, far(values(0), 0)}},
-                         .owner = nullptr,
-                         .abort = {},
-                         .timeout = seconds(60)});
-    EXPECT_LE(starts->longest_sleep(), milliseconds(1));
+// A transport that works on the device alone, as NCCL does, in a group of one.
+class OnDevice final : public Backend {
+ public:
+  const std::string& name() const override { return name_; }
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{.memory = BackendTraits::Memory::kDevice,
+                                           .completes_at_once = true};
+    return kTraits;
   }
-  work->wait();
-  EXPECT_EQ(starts->longest_sleep(), kForEver);
+  std::shared_ptr<Work> start(const Collective& call) override {
+    const torch::NoGradGuard no_grad;
+    for (const Tensor& each : {call.input, call.output}) {
+      if (each.defined() && !each.is_privateuseone()) throw Error("a tensor on the host");
+    }
+    if (call.input.defined() && call.output.defined()) {
+      call.output.view({-1}).copy_(call.input.view({-1}));
+    }
+    return std::make_shared<WorkList>(Works{});
+  }
+  std::shared_ptr<Work> send(Tensor, int, MessageTag) override { throw Error("not used"); }
+  std::shared_ptr<Work> recv(Tensor, std::optional<int>, MessageTag) override {
+    throw Error("not used");
+  }
+  Tensor allocate(at::IntArrayRef, torch::ScalarType) override { throw Error("not used"); }
+  void abort(const std::string&) override {}
+  void check() override {}
+
+ private:
+  const std::string name_ = "on a device";
+};
+
+// How often a host thread waits for one number of a device.
+template <class Function>
+std::ptrdiff_t items_read(const Function& function) {
+  const auto count = [] {
+    const auto waits = far_device::waits();
+    return std::count(waits.begin(), waits.end(), "item");
+  };
+  const auto before = count();
+  function();
+  return count() - before;
+}
+
+TEST(ObjectsOfAGroup, TravelWhereItsTransportWorks) {
+  far_device::install();
+  const testing_support::TemporaryDirectory dumps;
+  Membership membership;
+  membership.name = "world";
+  membership.world_ranks = {0};
+  membership.options.device = far_device::device(1);
+  membership.options.flight_recorder_directory = dumps.path();
+  membership.progress = std::make_shared<Progress>();
+  membership.recorder = std::make_shared<FlightRecorder>(0, 1);
+  ProcessGroup group(
+      std::make_shared<ProcessGroup::Impl>(std::move(membership), std::make_shared<OnDevice>()));
+  EXPECT_EQ(group.size(), 1);
+  const std::string object("a\0b", 3);
+  const std::vector<std::string> all = {object};
+  EXPECT_EQ(items_read([&] { EXPECT_EQ(group.scatter_object(all, 0), object); }), 0);
+  EXPECT_EQ(items_read([&] { EXPECT_EQ(group.all_gather_object(object), all); }), 0);
+  EXPECT_EQ(items_read([&] { EXPECT_EQ(group.gather_object(object, 0), all); }), 0);
+  EXPECT_EQ(items_read([&] { EXPECT_EQ(group.broadcast_object(object, 0), object); }), 1)
+      << "the length";
+  EXPECT_EQ(message_of<ConfigError>([&] { group.scatter_object({"a", "b"}, 0); }),
+            "rank 0: scatter_object: got 2 objects, expected 1, one for each rank");
 }
 
 TEST(DeviceGroupsOnOneDevice, WarnInOneLine) {

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <lockstep/comm/group/choose_backend.h>
 #include <lockstep/comm/group/connect.h>
@@ -418,6 +421,118 @@ TEST(PeerInfos, MayLackAnAddressForGloo) {
   membership.options.backend = "hierarchical";
   EXPECT_THAT(message_of<ConfigError>([&] { choose_backend(membership); }),
               HasSubstr("backend hierarchical is for several hosts, all ranks are on one"));
+}
+
+TEST(Memberships, AreAtFirstThoseOfAGroupOfOne) {
+  const Membership membership{};
+  EXPECT_EQ(membership.rank, 0);
+  EXPECT_EQ(membership.size, 1);
+  EXPECT_EQ(membership.local_rank, 0);
+  EXPECT_EQ(membership.local_size, 1);
+  EXPECT_FALSE(membership.exchange.has_value());
+  EXPECT_FALSE(membership.foreign_store);
+  EXPECT_EQ(membership.color, 0);
+  EXPECT_EQ(LocalPlace{}.rank, 0);
+  EXPECT_EQ(LocalPlace{}.size, 1);
+}
+
+TEST(Memberships, NameRanksByTheirPlaceInTheFirstGroup) {
+  const Membership membership{.rank = 1, .size = 3, .world_ranks = {5, 3, 9}};
+  EXPECT_EQ(membership.world_rank(), 3);
+  EXPECT_THAT(membership.named({2, 0}), ElementsAre(9, 5));
+  EXPECT_THAT(membership.named({}), IsEmpty());
+}
+
+// Rank `rank` of as many ranks as there are hosts named, before it has a backend.
+Membership member_of(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                     const std::vector<std::string>& hosts, const std::string& backend) {
+  Membership membership;
+  membership.name = "world";
+  membership.rank = rank;
+  membership.size = static_cast<int>(hosts.size());
+  for (int each = 0; each < membership.size; ++each) {
+    membership.world_ranks.push_back(each);
+    membership.peers.push_back({.backend = backend,
+                                .device = "cpu",
+                                .host = hosts[static_cast<std::size_t>(each)],
+                                .world_rank = each});
+  }
+  membership.exchange.emplace(store, rank, membership.size, std::chrono::seconds(30));
+  membership.own_address = "127.0.0.1";
+  membership.foreign_store = true;
+  membership.options.backend = backend;
+  membership.options.timeout = std::chrono::seconds(30);
+  membership.progress = std::make_shared<Progress>();
+  return membership;
+}
+
+// What a rank says that cannot open the memory of its host's first rank.
+void refuse_memory(TextExchange& exchange) {
+  exchange.exchange("shared-memory announcement", "");
+  exchange.exchange("shared-memory vote", "nthere is none");
+}
+
+struct Refusal {
+  const char* backend;
+  std::vector<std::string> hosts;
+  const char* told;                   // in the log, or in the error of each rank but rank 1
+  std::vector<int> ranks_that_log{};  // none: the choice fails
+};
+
+// Rank 1 shares a host with rank 0, but not its memory.
+TEST(ChosenBackends, AreGlooWhereMemoryCannotBeShared) {
+  const Refusal refusals[] = {
+      {"auto",
+       {"a", "a"},
+       "info: shared memory cannot be used (rank 1: there is none), using Gloo",
+       {0}},
+      {"auto",
+       {"a", "a", "b"},
+       "info: shared memory inside the hosts cannot be used (rank 1: there is none), using Gloo "
+       "between all ranks",
+       {0, 2}},
+      {"shm",
+       {"a", "a"},
+       "backend shm needs all ranks on one host, by one user; rank 1: there is none; choose gloo"},
+      {"hierarchical",
+       {"a", "a", "b"},
+       "backend hierarchical needs shared memory inside each host; rank 1: there is none; choose "
+       "gloo"}};
+  const bool tells = log_enabled(LogLevel::kInfo);
+  set_log_level(LogLevel::kInfo);
+  for (const Refusal& each : refusals) {
+    SCOPED_TRACE(each.told);
+    const bool fails = each.ranks_that_log.empty();
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    const testing_support::CapturedLog log;
+    const auto errors =
+        testing_support::run_threads(static_cast<int>(each.hosts.size()), [&](int rank) {
+          Membership membership = member_of(store, rank, each.hosts, each.backend);
+          if (rank == 1) {
+            if (each.hosts.size() == 2) {
+              refuse_memory(*membership.exchange);
+            } else {
+              TextExchange host(c10::make_intrusive<c10d::PrefixStore>("host/0", store), 1, 2,
+                                std::chrono::seconds(30));
+              refuse_memory(host);
+              membership.exchange->exchange("shared memory inside the hosts",
+                                            "rank 1: there is none");
+            }
+            if (fails) return;
+            membership.options.backend = "gloo";
+          }
+          const auto backend = choose_backend(membership);
+          if (backend->name() != "gloo") throw Error(backend->name());
+          membership.exchange->exchange("end of the test", "");
+        });
+    std::ptrdiff_t lines = 0;
+    for (const std::string& line : log.lines()) lines += line.ends_with(each.told) ? 1 : 0;
+    EXPECT_EQ(lines, std::ssize(each.ranks_that_log));
+    for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+      EXPECT_EQ(errors[rank], fails && rank != 1 ? each.told : "") << "on rank " << rank;
+    }
+  }
+  if (!tells) set_log_level(LogLevel::kWarning);
 }
 
 }  // namespace

@@ -116,6 +116,8 @@ TEST(InitProcessGroup, WaitsForAHostAsLongAsTheEnvironmentSays) {
       << "the option wins";
   environment.set(kVariable, "0");
   EXPECT_EQ(host_timeout({}), std::chrono::seconds(0));
+  environment.set(kVariable, "1000000");
+  EXPECT_EQ(host_timeout({}), std::chrono::seconds(1'000'000));
   const std::string beyond = "LOCKSTEP_HOST_TIMEOUT must be from 0 to 1000000 seconds, got ";
   const std::string no_number =
       "environment variable LOCKSTEP_HOST_TIMEOUT must be a whole number, got ";

@@ -13,15 +13,19 @@
 
 #include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <lockstep/core/error.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/data_parallel/module_parts.h>
 #include <tests/parallel/autocast_here.h>
 #include <tests/parallel/data_parallel/data_parallel_nets.h>
 #include <tests/parallel/weight_on_meta.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::detail::data_parallel {
 namespace {
@@ -30,6 +34,7 @@ using testing_support::AutocastHere;
 using testing_support::copy_state;
 using testing_support::cpus;
 using testing_support::difference;
+using testing_support::message_of;
 using testing_support::normal;
 using testing_support::ProbedNet;
 using testing_support::SmallNet;
@@ -331,6 +336,72 @@ TEST(DataParallelOneDevice, GetsTheBatchThere) {
   const Tensor x = normal({5, 2}, 10), y = normal({5, 2}, 11);
   EXPECT_EQ(dp.forward(x).device(), meta);
   EXPECT_EQ(dp.loss(squared_error, x, y).device(), meta);
+}
+
+// The parts must be the same objects. Equal values, or the same objects in another order, are other
+// parts.
+TEST(ModuleParts, AreTheSameOnlyIfEachPartIs) {
+  torch::nn::Linear a(2, 2), b(2, 2);
+  const Tensor one = torch::ones({2}), two = torch::ones({2});
+  const ModuleParts parts = {
+      .modules = {a.get(), b.get()}, .parameters = {one, two}, .buffers = {two, one}};
+  const auto still_same = [&](const std::function<void(ModuleParts&)>& change) {
+    ModuleParts changed = parts;
+    change(changed);
+    EXPECT_EQ(parts.same_as(changed), changed.same_as(parts));
+    return parts.same_as(changed);
+  };
+  EXPECT_TRUE(still_same([](ModuleParts&) {}));
+  EXPECT_FALSE(still_same([&](ModuleParts& all) { all.modules[1] = a.get(); }));
+  EXPECT_FALSE(still_same([](ModuleParts& all) { all.modules.pop_back(); }));
+  EXPECT_FALSE(still_same([&](ModuleParts& all) { all.parameters[1] = one; }));
+  EXPECT_FALSE(still_same([&](ModuleParts& all) { all.parameters[0] = one.clone(); }));
+  EXPECT_FALSE(still_same([](ModuleParts& all) { all.parameters.pop_back(); }));
+  EXPECT_FALSE(still_same([&](ModuleParts& all) { all.buffers[0] = one; }));
+  EXPECT_FALSE(still_same([&](ModuleParts& all) { all.buffers[1] = one.clone(); }));
+  EXPECT_FALSE(still_same([](ModuleParts& all) { all.buffers.pop_back(); }));
+  EXPECT_FALSE(still_same([&](ModuleParts& all) { all.buffers.push_back(one); }));
+}
+
+TEST(ModuleParts, AreListedInTheOrderOfRegistration) {
+  torch::nn::Linear linear(2, 3);
+  torch::nn::BatchNorm1d norm(3);
+  torch::nn::BatchNorm1d plain(torch::nn::BatchNorm1dOptions(3).affine(false));
+  torch::nn::Sequential net(linear, norm, plain, linear);
+  const ModuleParts parts = parts_of(*net);
+  const std::vector<torch::nn::Module*> modules = {net.get(), linear.get(), norm.get(), plain.get(),
+                                                   linear.get()};
+  EXPECT_EQ(parts.modules, modules);
+  const std::vector<Tensor> parameters = {linear->weight, linear->bias,   norm->weight,
+                                          norm->bias,     linear->weight, linear->bias};
+  const std::vector<Tensor> buffers = {norm->running_mean,        norm->running_var,
+                                       norm->num_batches_tracked, plain->running_mean,
+                                       plain->running_var,        plain->num_batches_tracked};
+  EXPECT_TRUE(parts.same_as({parts.modules, parameters, buffers})) << "undefined ones are left out";
+  EXPECT_EQ(parameter_name(*net, 2), "1.weight");
+  EXPECT_EQ(buffer_name(*net, 4), "2.running_var");
+  EXPECT_EQ(buffer_name(*net, 6), "number 6");
+}
+
+TEST(ModuleParts, OfAnotherDeviceAreNamed) {
+  torch::nn::BatchNorm1d norm(3);
+  const torch::Device meta(torch::kMeta);
+  ModuleParts parts = parts_of(*norm);
+  EXPECT_NO_THROW(require_place(*norm, parts, torch::kCPU));
+  const auto refusal = [&] {
+    return message_of<ConfigError>([&] { require_place(*norm, parts, meta); });
+  };
+  const std::string advice =
+      " is on cpu, expected on meta, the first device; move the module there: module->to(device)";
+  EXPECT_EQ(refusal(), "DataParallel: parameter 'weight'" + advice);
+  parts.parameters[0] = torch::empty({3}, meta);
+  EXPECT_EQ(refusal(), "DataParallel: parameter 'bias'" + advice);
+  parts.parameters.clear();
+  EXPECT_EQ(refusal(), "DataParallel: buffer 'running_mean'" + advice);
+  parts.buffers[0] = torch::empty({3}, meta);
+  EXPECT_EQ(refusal(), "DataParallel: buffer 'running_var'" + advice);
+  parts.buffers.clear();
+  EXPECT_NO_THROW(require_place(*norm, parts, meta));
 }
 
 }  // namespace

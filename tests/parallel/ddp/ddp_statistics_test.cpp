@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include <torch/nn/module.h>
@@ -230,6 +233,41 @@ TEST(StepRecorder, KeepsTheLastSteps) {
   recorder.clear();
   EXPECT_TRUE(recorder.last().empty());
   EXPECT_EQ(recorder.steps(), 300);
+}
+
+// A communication that has completed at once, or that completes only in wait().
+class WorkOfAHook final : public Work {
+ public:
+  explicit WorkOfAHook(bool completed) : completed_(completed) {}
+  void wait(std::optional<std::chrono::milliseconds>) override {
+    // The clock of some machines advances in steps of 100 ns.
+    for (const auto begin = Clock::now(); Clock::now() == begin;) continue;
+  }
+  bool is_completed() override { return completed_; }
+  std::exception_ptr error() const override { return nullptr; }
+
+ private:
+  const bool completed_;
+};
+
+// On a CPU, a bucket that nobody has seen end within backward ends with the step.
+TEST(DdpStatistics, ABucketEndsWhenItIsSeenToEndOrWithTheStep) {
+  for (const bool completed : {true, false}) {
+    TwoLayers net;
+    DistributedDataParallel ddp(net, init_process_group({.environment = WorkerEnvironment{}}),
+                                kTwoBuckets);
+    ddp.register_comm_hook([&](GradBucket&) { return std::make_shared<WorkOfAHook>(completed); });
+    for (int step = 0; step < 2; ++step) ddp.forward(torch::ones({4, 64})).sum().backward();
+    const detail::StepTimes last = ddp.core().reducer()->times().last().back();
+    ASSERT_EQ(last.buckets.size(), 2U);
+    for (const detail::BucketTimes& bucket : last.buckets) {
+      EXPECT_LE(bucket.ready, bucket.start);
+      EXPECT_LE(bucket.start, bucket.end);
+      EXPECT_LE(bucket.end, last.reduced);
+      if (!completed) EXPECT_EQ(bucket.end, last.reduced);
+    }
+    EXPECT_LE(last.computed, last.reduced);
+  }
 }
 
 // The total of all steps, also of those that were forgotten.

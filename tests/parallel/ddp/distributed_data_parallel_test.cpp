@@ -18,6 +18,7 @@
 #include <torch/optim/sgd.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/sync_batch_norm.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 
@@ -440,6 +441,25 @@ TEST(DdpErrors, NamesBucketCapsThatCannotBe) {
   EXPECT_THAT(refusal({.first_bucket_cap_mb = 1.1e9}),
               HasSubstr(": first_bucket_cap_mb must be from 0 to"));
   EXPECT_EQ(refusal({.bucket_cap_mb = 1e9, .first_bucket_cap_mb = 1e9}), "nothing was thrown");
+}
+
+// A batch normalisation that the wrapper has not synchronised can be synchronised by others.
+TEST(DdpSyncBatchNorm, IsForSeveralRanksAndOnlyIfAsked) {
+  for (const int ranks : {1, 2}) {
+    const auto errors = run_group(ranks, ranks == 1 ? "auto" : "shm", [&](ProcessGroup group) {
+      for (const bool asked : {true, false}) {
+        torch::nn::BatchNorm1d net(3);
+        const DistributedDataParallel ddp(net, group, {.sync_batch_norm = asked});
+        const auto message = testing_support::message_of<ConfigError>(
+            [&] { static_cast<void>(convert_sync_batchnorm(*net, group)); });
+        EXPECT_THAT(message, HasSubstr(ranks == 2 && asked ? "is synchronised already"
+                                                           : "nothing was thrown"))
+            << ranks << " ranks";
+        group.barrier();
+      }
+    });
+    EXPECT_EQ(errors, no_errors(ranks));
+  }
 }
 
 TEST(DdpErrors, NamesEachOptionThatDiffers) {

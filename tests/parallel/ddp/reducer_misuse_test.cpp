@@ -1,6 +1,7 @@
 // The error message for each misuse of the wrapper.
 #include <lockstep/parallel/ddp/reducer.h>
 
+#include <memory>
 #include <optional>
 
 #include <gmock/gmock.h>
@@ -58,6 +59,35 @@ TEST(DdpErrors, NamesAWrapperThatAnotherReplaced) {
   for (const auto& error : errors) {
     EXPECT_THAT(error, HasSubstr("another DistributedDataParallel took over parameter 'weight'"));
   }
+}
+
+// A wrapper removes its own hooks, but not those of a wrapper that has replaced it.
+TEST(DdpHooks, EndWithTheirWrapper) {
+  const auto errors = run_group(1, "auto", [&](ProcessGroup group) {
+    using Wrapper = DistributedDataParallel<torch::nn::Linear>;
+    torch::nn::Linear net(2, 2);
+    const auto hook_of = [](const torch::Tensor& parameter) {
+      return torch::autograd::impl::post_acc_grad_hooks(parameter).get();
+    };
+    auto first = std::make_unique<Wrapper>(net, group);
+    const auto* const first_hook = hook_of(net->weight);
+    EXPECT_NE(first_hook, nullptr);
+    EXPECT_NE(hook_of(net->bias), nullptr);
+    auto second = std::make_unique<Wrapper>(net, group);
+    const auto* const second_hook = hook_of(net->weight);
+    EXPECT_NE(second_hook, nullptr);
+    first.reset();
+    EXPECT_EQ(hook_of(net->weight), second_hook);
+    EXPECT_NE(hook_of(net->bias), nullptr);
+    second->forward(torch::ones({3, 2})).sum().backward();
+    EXPECT_TRUE(net->bias.grad().equal(torch::full({2}, 3.0F)));
+    second.reset();
+    EXPECT_EQ(hook_of(net->weight), nullptr);
+    EXPECT_EQ(hook_of(net->bias), nullptr);
+    net->forward(torch::ones({2, 2})).sum().backward();
+    EXPECT_TRUE(net->bias.grad().equal(torch::full({2}, 5.0F))) << "gradients stay valid";
+  });
+  EXPECT_EQ(errors, no_errors(1));
 }
 
 // When one rank finds an error locally, the other ranks must fail too instead of waiting.

@@ -6,14 +6,20 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/pipeline/run_workers.h>
 #include <lockstep/parallel/pipeline/schedule/check.h>
@@ -298,6 +304,90 @@ TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
   }
   // Without the waits, the step takes at most as long.
   EXPECT_LE(replay(table, costs_of(timeline)).end, timeline.end * (1 + 1e-9));
+}
+
+// Each action begins when the one before it has ended.
+TEST(PipelineExecutor, RecordsASpanForEachActionOfARecording) {
+  const std::vector<Action> actions = {action_of("1RECV_F3"), action_of("1F3"), action_of("1I3"),
+                                       action_of("1REDUCE_GRAD")};
+  const Perform until_the_clock_advances = [](const Action&) {
+    for (const auto begin = Clock::now(); Clock::now() == begin;) continue;
+  };
+  Recording recording;
+  EXPECT_FALSE(execute(actions, until_the_clock_advances, recording));
+  start_recording();
+  EXPECT_FALSE(execute(actions, until_the_clock_advances, recording));
+  const std::vector<Span> spans = stop_recording(Clock::time_point::min());
+  ASSERT_EQ(recording.times.size(), 5U) << "of the second execution alone";
+  ASSERT_EQ(spans.size(), 4U);
+  const std::vector<const char*> categories = {"message", "forward", "backward", "reduction"};
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    EXPECT_EQ(spans[i].name, text(actions[i]));
+    EXPECT_EQ(spans[i].category, categories[i]);
+    EXPECT_EQ(spans[i].begin, recording.times[i]) << spans[i].name;
+    EXPECT_EQ(spans[i].end, recording.times[i + 1]) << spans[i].name;
+    EXPECT_LT(spans[i].begin, spans[i].end) << spans[i].name;
+  }
+}
+
+TEST(PipelineExecutor, StopsAtTheActionThatFails) {
+  const std::vector<Action> actions = {action_of("0F0"), action_of("0F1"), action_of("0B0")};
+  std::vector<std::string> performed;
+  Recording recording;
+  start_recording();
+  const std::optional<FailedAction> failed = execute(
+      actions,
+      [&](const Action& action) {
+        performed.push_back(text(action));
+        if (performed.size() == 2) throw DataError("the file is gone");
+      },
+      recording);
+  const std::vector<Span> spans = stop_recording(Clock::time_point::min());
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(text(failed->action), "0F1");
+  EXPECT_THROW(std::rethrow_exception(failed->error), DataError);
+  EXPECT_EQ(performed, (std::vector<std::string>{"0F0", "0F1"}));
+  EXPECT_EQ(recording.times.size(), 2U);
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].name, "0F0");
+}
+
+// The step begins with the first action of any worker. A worker that failed has fewer times.
+TEST(PipelineExecutor, CountsFromTheFirstActionOfAnyWorker) {
+  const auto at = [](int milliseconds) {
+    return Clock::time_point(std::chrono::milliseconds(1000 + milliseconds));
+  };
+  const std::vector<std::vector<Action>> actions = {{action_of("0F0"), action_of("0B0")},
+                                                    {action_of("1F0"), action_of("1B0")},
+                                                    {action_of("2F0")}};
+  const std::vector<Recording> recordings = {
+      {.times = {at(250), at(750)}}, {.times = {at(0), at(125), at(500)}}, {}};
+  const Timeline timeline = timeline_of(actions, recordings);
+  ASSERT_EQ(timeline.workers.size(), 3U);
+  ASSERT_EQ(timeline.workers[0].size(), 1U);
+  EXPECT_EQ(timeline.workers[0][0].action, actions[0][0]);
+  EXPECT_EQ(timeline.workers[0][0].begin, 0.25);
+  EXPECT_EQ(timeline.workers[0][0].end, 0.75);
+  ASSERT_EQ(timeline.workers[1].size(), 2U);
+  EXPECT_EQ(timeline.workers[1][0].begin, 0);
+  EXPECT_EQ(timeline.workers[1][0].end, 0.125);
+  EXPECT_EQ(timeline.workers[1][1].action, actions[1][1]);
+  EXPECT_EQ(timeline.workers[1][1].begin, 0.125);
+  EXPECT_EQ(timeline.workers[1][1].end, 0.5);
+  EXPECT_TRUE(timeline.workers[2].empty());
+  EXPECT_EQ(timeline.end, 0.75);
+}
+
+TEST(PipelineExecutor, ReportsTheFirstFailureOnly) {
+  StepFailure failure;
+  const auto keep = [&](int worker, const std::exception_ptr& error) {
+    failure.keep(worker, {{Kind::kForward, worker, 3}, error});
+  };
+  keep(0, std::make_exception_ptr(StepAborted("another worker")));
+  keep(2, std::make_exception_ptr(DataError("first")));
+  keep(1, std::make_exception_ptr(CommError("second")));
+  EXPECT_EQ(message_of<DataError>([&] { failure.check(gpipe(3, 4)); }),
+            "pipeline gpipe: worker 2 failed in stage 2 at 2F3: first");
 }
 
 // Whichever action fails, the other workers stop promptly, the error names the action, and the next

@@ -4,12 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <lockstep/comm/group/group_impl.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/loopback_backend.h>
 #include <tests/support/groups.h>
@@ -114,6 +119,29 @@ TEST_P(RankChannels, CarryMessagesBothWaysAtOnce) {
   EXPECT_EQ(errors, no_errors(kRanks));
 }
 
+// A header holds 64 numbers: two counts, one number for each undefined tensor, and six for a tensor
+// of one dimension. With 57 tensors the description just fits. A message may leave out which
+// gradients are wanted.
+TEST(RankChannel, CarriesDescriptionsThatJustFitAndThatDoNot) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    RankChannel channel(group, torch::kCPU);
+    for (std::size_t count = 55; count < 60; ++count) {
+      StageMessage message;
+      message.tensors.resize(count);
+      message.tensors.back() = torch::full({2}, static_cast<double>(count));
+      if (group.rank() == 0) {
+        channel.send(1, message);
+      } else {
+        message.requires_grad.assign(count, false);
+        require_equal(channel.receive(0), message);
+      }
+    }
+    channel.finish();
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // Rank 1 waits for a message, rank 2 for a collective of the group.
 TEST_P(RankChannels, EndWithTheirGroupOnAllRanks) {
   const auto& [backend, messages] = GetParam();
@@ -132,9 +160,9 @@ TEST_P(RankChannels, EndWithTheirGroupOnAllRanks) {
 
 // A channel of rank 0 to a simulated rank 1.
 struct LoopbackChannel {
-  LoopbackChannel() : channel(make_group(), torch::kCPU) {}
+  explicit LoopbackChannel(BackendTraits traits = {}) : channel(make_group(traits), torch::kCPU) {}
 
-  ProcessGroup make_group() const {
+  ProcessGroup make_group(BackendTraits traits) const {
     comm::Membership membership;
     membership.name = "world";
     membership.size = 2;
@@ -142,12 +170,13 @@ struct LoopbackChannel {
     membership.options.flight_recorder_directory = dumps.path();
     membership.progress = std::make_shared<comm::Progress>();
     membership.recorder = std::make_shared<comm::FlightRecorder>(0, 2);
-    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(
-        std::move(membership), std::make_shared<testing_support::LoopbackBackend>(loopback, 0)));
+    const auto backend = std::make_shared<testing_support::LoopbackBackend>(loopback, 0);
+    backend->its_traits = traits;
+    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(std::move(membership), backend));
   }
-  void send() {
+  void send(const torch::Tensor& tensor = torch::ones({3})) {
     StageMessage message;
-    message.tensors = {torch::ones({3})};
+    message.tensors = {tensor};
     message.requires_grad = {false};
     channel.send(1, std::move(message));
   }
@@ -178,6 +207,26 @@ TEST(RankChannelFailures, ASendThatFailedLaterIsReportedByTheNextCall) {
     const auto next = [&] { sends_again ? made.send() : made.channel.finish(); };
     EXPECT_THAT(message_of<CommError>(next), HasSubstr("rank 1 is gone"));
     EXPECT_EQ(message_of<CommError>([&] { made.send(); }), "nothing was thrown") << "once";
+  }
+}
+
+// Over shared memory, a thread of the channel writes what is left of a message. It learns of the
+// failure, and drops the message, before any call of the channel.
+TEST(RankChannelFailures, AFailureThatOnlyTheWritingThreadHasSeenIsReported) {
+  for (const bool sends_again : {true, false}) {
+    LoopbackChannel made({.progresses_alone = false});
+    const torch::Tensor tensor = torch::ones({3});
+    made.send(tensor);
+    EXPECT_GT(tensor.storage().use_count(), 1U) << "held until it is sent";
+    made.break_peer(true);
+    made.break_peer(false);
+    const Clock::time_point limit = Clock::now() + std::chrono::seconds(10);
+    while (tensor.storage().use_count() > 1 && Clock::now() < limit) std::this_thread::yield();
+    ASSERT_EQ(tensor.storage().use_count(), 1U) << "dropped";
+    const auto next = [&] { sends_again ? made.send() : made.channel.finish(); };
+    EXPECT_THAT(message_of<CommError>(next), HasSubstr("rank 1 is gone"));
+    EXPECT_EQ(message_of<CommError>([&] { made.channel.finish(); }), "nothing was thrown")
+        << "once";
   }
 }
 

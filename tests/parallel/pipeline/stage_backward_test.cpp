@@ -19,9 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/parallel/pipeline/tied_parameters.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::pipeline {
 namespace {
@@ -395,6 +398,67 @@ TEST(StageBackward, LetsAStageChangeItsInputInPlace) {
   StageBackward backward({x.relu_()}, {sink});
   const Tensors of_inputs = backward.backward({torch::ones({4, 5})});
   EXPECT_TRUE(of_inputs[0].equal((before > 0).to(torch::kFloat32)));
+}
+
+torch::Tensor fresh_parameter() { return torch::zeros({2}, torch::requires_grad()); }
+
+// The gradient of a use, with one value in all places.
+torch::Tensor use_of(float value) { return torch::full({2}, value); }
+
+TEST(TiedParameters, AreThoseOfSeveralStages) {
+  const torch::Tensor a = fresh_parameter(), b = fresh_parameter(), own = fresh_parameter();
+  const TiedParameters tied({{a, own, a}, {b}, {b, a}, {}});
+  const auto of = [&](int stage) { return tied.of(stage); };
+  ASSERT_EQ(of(0).size(), 1U);
+  EXPECT_TRUE(of(0)[0].is_same(a));
+  ASSERT_EQ(of(1).size(), 1U);
+  EXPECT_TRUE(of(1)[0].is_same(b));
+  ASSERT_EQ(of(2).size(), 2U);
+  EXPECT_TRUE(of(2)[0].is_same(a));
+  EXPECT_TRUE(of(2)[1].is_same(b));
+  EXPECT_TRUE(of(3).empty());
+  EXPECT_TRUE(tied.any_requires_grad());
+  a.set_requires_grad(false);
+  EXPECT_TRUE(tied.any_requires_grad()) << "the second still does";
+  b.set_requires_grad(false);
+  EXPECT_FALSE(tied.any_requires_grad()) << "one that is not shared does not count";
+  EXPECT_FALSE(TiedParameters({{own}, {fresh_parameter()}}).any_requires_grad());
+}
+
+TEST(TiedParameters, AreAddedUpInOrderOnceAllStagesHaveGivenTheirs) {
+  const torch::Tensor shared = fresh_parameter();
+  TiedParameters tied({{shared}, {fresh_parameter()}, {shared}});
+  const auto give = [&](int stage, int micro_batch, const Tensors& uses) {
+    tied.add(stage, micro_batch, std::vector<Tensors>{uses});
+  };
+  tied.begin(3);
+  give(0, 0, {use_of(1)});
+  give(2, 1, {use_of(10)});
+  give(0, 1, {});
+  EXPECT_FALSE(shared.grad().defined()) << "the first micro-batch is not complete";
+  give(2, 0, {use_of(100), use_of(1000)});
+  EXPECT_TRUE(shared.grad().equal(use_of(1111))) << shared.grad();
+  give(2, 2, {});
+  give(0, 2, {});
+  EXPECT_TRUE(shared.grad().equal(use_of(1111))) << "no use, no gradient";
+  // A step that failed leaves nothing behind.
+  tied.begin(1);
+  give(0, 0, {use_of(5)});
+  tied.begin(1);
+  give(2, 0, {use_of(10000)});
+  EXPECT_TRUE(shared.grad().equal(use_of(1111))) << shared.grad();
+  give(0, 0, {use_of(20000)});
+  EXPECT_TRUE(shared.grad().equal(use_of(31111))) << shared.grad();
+}
+
+TEST(TiedParameters, NeedGradientsOfEachOfThem) {
+  const torch::Tensor shared = fresh_parameter();
+  TiedParameters tied({{shared}, {shared}});
+  tied.begin(1);
+  EXPECT_THAT(testing_support::message_of<InternalError>([&] { tied.add(1, 0, {}); }),
+              testing::HasSubstr("stage 1 has 1 tied parameters and gave gradients of 0"));
+  EXPECT_THROW(tied.add(0, 0, std::vector<Tensors>(2)), InternalError);
+  EXPECT_FALSE(shared.grad().defined());
 }
 
 }  // namespace

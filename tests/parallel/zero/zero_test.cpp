@@ -457,5 +457,38 @@ TEST_P(Zero, GivesTheSameGradientsAgain) {
   });
 }
 
+// The rank's part of a parameter's gradient: all of it with one rank, and with two ranks its
+// beginning on the first and the rest on the second.
+TEST(ZeroGradients, OfAParameterAreDividedAmongTheRanks) {
+  for (const int ranks : {1, 2}) {
+    const auto errors = run_group(ranks, ranks == 1 ? "auto" : "shm", [&](ProcessGroup group) {
+      Plain plain(group, SgdOptions{.lr = 0.1});
+      Sharded sharded(group, kFlat, SgdOptions{.lr = 0.1});
+      plain.backward(batch_of(group.rank(), 0));
+      sharded.backward(batch_of(group.rank(), 0));
+      const std::vector<torch::Tensor> parameters = sharded.net->parameters();
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const Tensors parts = sharded.optimizer.gradients_of({parameters[i]});
+        ASSERT_LE(parts.size(), 1U) << i;
+        const torch::Tensor gradient = plain.net->parameters()[i].grad();
+        const torch::Tensor expected =
+            gradient.as_strided({gradient.numel()}, {1}, gradient.storage_offset());
+        const std::int64_t size = parts.empty() ? 0 : parts[0].numel();
+        const std::int64_t begin = group.rank() == 0 ? 0 : expected.numel() - size;
+        ASSERT_LE(size, expected.numel()) << i;
+        if (size > 0) {
+          EXPECT_TRUE(torch::allclose(parts[0], expected.narrow(0, begin, size), 1e-5, 1e-7)) << i;
+        }
+        const torch::Tensor total = torch::full({1}, size, torch::kInt64);
+        group.all_reduce(total);
+        EXPECT_EQ(total.item<std::int64_t>(), expected.numel()) << i;
+      }
+      EXPECT_TRUE(sharded.optimizer.gradients_of({}).empty());
+      EXPECT_TRUE(sharded.optimizer.gradients_of({torch::ones({3})}).empty());
+    });
+    EXPECT_EQ(errors, no_errors(ranks));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <lockstep/report/loggers/wandb_logger.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <locale>
@@ -56,6 +57,57 @@ TEST(WandbLogger, KeepsTheLastValueOfANameInAStep) {
   for (const char* first : {"0.140625", "0.265625"}) {
     EXPECT_EQ(content.find(first), std::string::npos) << first;
   }
+}
+
+TEST(WandbLogger, WritesTheHistogramsOfAStepBesideItsNumbers) {
+  const TemporaryDirectory logs;
+  report::WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  const fs::path folder = logs / "wandb/offline-run-20261124_183000-abc";
+  EXPECT_EQ(logger.place(), folder.string());
+  log(logger, 1, {{"a", 0.140625}});
+  for (const double count : {5.0, 9.0}) {
+    logger.log_histogram({.step = 1, .time = 3}, "weights",
+                         Histogram{.edges = {-1, 0, 1}, .counts = {7, count}});
+  }
+  logger.log_histogram({.step = 2, .time = 4}, "later", Histogram{.edges = {0, 1}, .counts = {3}});
+  logger.finish(true);
+  const std::vector<std::string> records = wandb_records(read_text(folder / "run-abc.wandb"));
+  ASSERT_EQ(records.size(), 8U) << "header, run, two rows, summary, exit, final and footer";
+  const auto has = [&](std::size_t record, const char* text) {
+    return records[record].find(text) != std::string::npos;
+  };
+  EXPECT_TRUE(has(2, R"({"_type":"histogram","values":[7,9],"bins":[-1,0,1]})"));
+  EXPECT_TRUE(has(2, "0.140625"));
+  EXPECT_FALSE(has(2, "[7,5]")) << "the last one of a name counts";
+  EXPECT_TRUE(has(3, R"({"_type":"histogram","values":[3],"bins":[0,1]})"));
+  EXPECT_FALSE(has(3, "weights") || has(3, "0.140625")) << "they belong to the step before";
+  EXPECT_TRUE(has(4, "0.140625"));
+  EXPECT_FALSE(has(4, "histogram"));
+}
+
+TEST(WandbLogger, HasNoRowAndNoSummaryOfNothing) {
+  const TemporaryDirectory logs;
+  report::WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  logger.finish(true);
+  const std::string file = (logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb").string();
+  EXPECT_EQ(wandb_records(read_text(file)).size(), 5U) << "header, run, exit, final and footer";
+}
+
+TEST(WandbLogger, KeepsTheHarmlessCharactersOfAName) {
+  const TemporaryDirectory logs;
+  report::WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  const std::vector<std::uint8_t> pixels(12, 9);
+  logger.log_image({.step = 7, .time = 2}, "Az09_-/b.c", {.rgb = pixels, .width = 2, .height = 2});
+  logger.finish(true);
+  const fs::path folder = logs / "wandb/offline-run-20261124_183000-abc/files/media/images/Az09_-";
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(names, ::testing::ElementsAre(MatchesRegex("b_c_7_[0-9a-f]+\\.png")));
 }
 
 // A program may set a locale that groups digits, which JSON does not allow.

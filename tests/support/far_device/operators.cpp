@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/stack.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_copy_from_ops.h>
 #include <ATen/ops/_reshape_alias_cpu_dispatch.h>
@@ -21,6 +22,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <tests/support/far_device/far_device.h>
 #include <tests/support/far_device/memory.h>
@@ -154,7 +156,20 @@ bool reads_on_host(const std::string& name) {
   return names.contains(name);
 }
 
+// The kernel of loss scaling cannot read the memory of another device.
+void require_one_device(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (op.schema().name() != "aten::_amp_foreach_non_finite_check_and_unscale_") return;
+  std::vector<at::Tensor> all = torch::jit::peek(stack, 0, 3).toTensorVector();
+  all.push_back(torch::jit::peek(stack, 1, 3).toTensor());
+  all.push_back(torch::jit::peek(stack, 2, 3).toTensor());
+  for (const at::Tensor& tensor : all) {
+    TORCH_CHECK(tensor.device() == all.front().device(), op.schema().name(), ": tensors on ",
+                all.front().device(), " and on ", tensor.device());
+  }
+}
+
 void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  require_one_device(op, *stack);
   if (reads_on_host(op.schema().name())) note_wait(op.schema().name());
   const OperatorOnCopies on_copies;
   at::native::cpu_fallback(op, stack);

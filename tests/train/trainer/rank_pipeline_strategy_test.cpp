@@ -14,6 +14,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/train/trainer.h>
 #include <tests/support/groups.h>
@@ -22,6 +23,12 @@
 namespace lockstep::train {
 namespace {
 
+using testing::AllOf;
+using testing::Contains;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 using testing_support::no_errors;
 using testing_support::run_group;
@@ -95,6 +102,7 @@ void run_way(const RankWay& way, const std::function<void(ProcessGroup group)>& 
   const auto errors = run_group(ranks, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);
     body(group);
+    group.barrier();  // the other ranks may still need the store of rank 0
   });
   EXPECT_EQ(errors, no_errors(ranks)) << way.strategy << way.options.stages;
 }
@@ -186,6 +194,66 @@ TEST(RankPipelines, NameTheirReductionsByWorkerAndUnit) {
         EXPECT_EQ(names.contains(str(worker, unit, " step 2 bucket 0")), unit < way.units) << unit;
       }
     });
+  }
+}
+
+// Where a rank of a pipeline fails alone.
+enum class FailsIn { kCut, kLoss, kEvaluation };
+
+// Fails on some ranks.
+class FailingTask final : public ClassificationTask {
+ public:
+  FailingTask(const torch::nn::Sequential& net, FailsIn where, bool fails)
+      : ClassificationTask(net, ClassificationLoss::kCrossEntropy,
+                           [=](int stages) {
+                             if (fails && where == FailsIn::kCut) throw Error("the task is broken");
+                             return cut_staged_net(net, {}, stages);
+                           }),
+        where_(where),
+        fails_(fails) {}
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const override {
+    if (fails_ && where_ == FailsIn::kLoss) throw Error("the task is broken");
+    return ClassificationTask::loss(output, labels);
+  }
+  void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
+                Metrics& metrics) const override {
+    if (fails_ && where_ == FailsIn::kEvaluation) throw Error("the task is broken");
+    ClassificationTask::evaluate(output, labels, metrics);
+  }
+
+ private:
+  const FailsIn where_;
+  const bool fails_;
+};
+
+// The ranks that wait for it, in whatever group, end instead of waiting for their deadline. Those
+// that still connect lose the store if rank 0 has ended. The failing rank is that of the last stage
+// in the first pipeline.
+TEST(RankPipelines, AFailureOfOneRankEndsTheOthers) {
+  for (const FailsIn where : {FailsIn::kCut, FailsIn::kLoss, FailsIn::kEvaluation}) {
+    for (const RankWay& way : rank_ways()) {
+      const int ranks = 2 * way.replicas;
+      const auto errors = run_group(ranks, "shm", [&](ProcessGroup group) {
+        at::set_num_threads(1);
+        torch::nn::Sequential net = make_staged_net();
+        FailingTask task(net, where, group.rank() == way.last_worker);
+        const auto strategy = make_strategy(way.strategy, group, way.options);
+        strategy->place(*net, torch::kCPU);
+        strategy->attach(task, {.device = torch::kCPU});
+        const auto optimizer = strategy->make_optimizer(SgdOptions{.lr = kRate});
+        PhaseSeconds phases;
+        optimizer->zero_grad();
+        strategy->step(fixed_batch(), {.weight = 1, .is_last = true}, phases);
+        optimizer->step();
+        const torch::NoGradGuard no_grad;
+        Metrics metrics;
+        strategy->begin_evaluation();
+        strategy->evaluate(fixed_batch(), metrics);
+        group.barrier();
+      });
+      EXPECT_THAT(errors, AllOf(Each(Not(IsEmpty())), Contains(HasSubstr("the task is broken"))))
+          << way.strategy << way.options.stages << ", " << static_cast<int>(where);
+    }
   }
 }
 

@@ -225,6 +225,32 @@ TEST_P(TrainerDp, RefusesToBeDeterministicWhereAModuleDrawsLate) {
   EXPECT_NO_THROW(train_with_dropout_from(0, true));
 }
 
+// A classifier that draws random numbers in evaluations only.
+struct EvaluationDropoutNetImpl : torch::nn::Cloneable<EvaluationDropoutNetImpl> {
+  EvaluationDropoutNetImpl() { EvaluationDropoutNetImpl::reset(); }
+  void reset() override { linear = register_module("linear", torch::nn::Linear(28 * 28, 10)); }
+  torch::Tensor forward(const torch::Tensor& images) {
+    return linear->forward(torch::dropout(images.flatten(1), 0.5, !is_training()));
+  }
+  torch::nn::Linear linear{nullptr};
+};
+TORCH_MODULE(EvaluationDropoutNet);
+
+// Evaluations change no weights, so their random numbers do not matter.
+TEST_P(TrainerDp, IsDeterministicWhereAModuleDrawsInEvaluations) {
+  EvaluationDropoutNet net;
+  ClassificationTask task(net, ClassificationLoss::kCrossEntropy);
+  TrainerOptions run = options(2);
+  run.deterministic = true;
+  Loader loader = train_loader(group_of_one());
+  RunReport report;
+  EXPECT_NO_THROW(report = Trainer(run, make_strategy("dp", group_of_one(), two_cpus(GetParam())))
+                               .fit(task, loader, [] { return test_loader(group_of_one()); }));
+  ASSERT_EQ(report.epochs.size(), 2U);
+  ASSERT_TRUE(report.epochs[0].test);
+  EXPECT_EQ(report.epochs[0].test->samples, 33);
+}
+
 // A run that is resumed with other weights does not repeat the original, and warns about it.
 TEST(TrainerDpWeights, ArePartOfTheRunsRecord) {
   StrategyOptions shared = two_cpus(DpLoss::kGathered);

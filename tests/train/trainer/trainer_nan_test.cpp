@@ -247,6 +247,31 @@ TEST(TrainerOnNan, SkipsAsByHandWithEveryStrategy) {
   }
 }
 
+// A rank sees its own loss in its step. Rank 0 sees the mean of the epoch, whichever rank's it was.
+TEST(TrainerOnNan, RankZeroWarnsOfTheLossOfAnotherRank) {
+  for (const int poisoned_rank : {0, 1}) {
+    const CapturedLog log;
+    const auto errors = on_ranks(2, [&](const ProcessGroup& group) {
+      const NanCase c{.first_poisoned = group.rank() == poisoned_rank ? 0 : kImages, .all = true};
+      TrainerOptions run = nan_run(OnNan::kWarn);
+      run.max_steps = 1;
+      const torch::nn::Sequential net = make_poisoned_net(c);
+      fit_poisoned(run, group, {.strategy = "ddp"}, c, net);
+    });
+    EXPECT_EQ(errors, no_errors(2));
+    std::vector<std::string> lines = log.lines();
+    std::erase_if(lines, [](const std::string& line) {
+      return line.find("the loss is ") == std::string::npos;
+    });
+    const std::string of_step = "in step 1 of epoch 1 (step 1 of the run); the run continues";
+    if (poisoned_rank == 0) {
+      EXPECT_THAT(lines, ElementsAre(HasSubstr(of_step)));
+    } else {
+      EXPECT_THAT(lines, ElementsAre(HasSubstr(of_step), HasSubstr("in epoch 1; the run")));
+    }
+  }
+}
+
 TEST(TrainerOnNan, SkipsAStepOfSeveralBatchesWithItsRunningStatistics) {
   at::set_num_threads(1);
   const NanCase c{.norm = true};

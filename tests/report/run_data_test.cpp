@@ -1,0 +1,93 @@
+// What the report reads from the record of a run.
+#include <lockstep/report/html/run_data.h>
+
+#include <map>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tests/report/sample_record.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+TEST(RunData, TakesRecordsWithoutWhatMayBeMissing) {
+  const TemporaryDirectory folder;
+  nlohmann::json record = nlohmann::json::parse(sample_record({.epochs = 0}));
+  const auto parsed = [&] {
+    folder.write("run/run.json", record.dump());
+    return html::read_run_data(folder / "run");
+  };
+  EXPECT_EQ(parsed().work, "mnist, loader native, 1 thread a rank, cpu, precision 32");
+  EXPECT_EQ(parsed().started, "2026-11-25T13:00:00Z");
+  EXPECT_EQ(parsed().seconds, 9.5);
+  EXPECT_EQ(parsed().peak_bytes, 162e6);
+  for (const char* name : {"threads_per_rank", "device", "precision", "state", "started", "command",
+                           "global_batch", "seconds_total", "peak_rss_bytes"}) {
+    record.erase(name);
+  }
+  record["epochs"] = nlohmann::json::parse(
+      R"([{"epoch": 1, "steps": 0, "seconds": 0, "processor_seconds": 3, "gpu": 1, "phases": {},
+           "train_loss": null, "metrics": 5}])");
+  const html::RunData run = parsed();
+  EXPECT_EQ(run.work, "mnist, loader native, 1 thread a rank");
+  EXPECT_EQ(run.subject, "mnist, ddp, loader native");
+  EXPECT_EQ(run.state, "complete");
+  EXPECT_EQ(run.error + run.started + run.command, "");
+  EXPECT_EQ(run.ranks, 2);
+  EXPECT_EQ(run.global_batch, 0);
+  EXPECT_EQ(run.seconds, 0);
+  EXPECT_EQ(run.peak_bytes, 0);
+  EXPECT_FALSE(run.facts || run.trace);
+  ASSERT_EQ(run.epochs.size(), 1U);
+  EXPECT_FALSE(run.epochs[0].train_loss || run.epochs[0].gpu);
+  EXPECT_EQ(run.epochs[0].images_per_second, 0);
+  EXPECT_EQ(run.epochs[0].processors, 0);
+  EXPECT_TRUE(run.epochs[0].metrics.empty());
+  EXPECT_THAT(run.epochs[0].phases, ::testing::ElementsAre(0, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_EQ(html::best_rate(run), 0);
+  record["threads_per_rank"] = 3;
+  record["accumulate_grad_batches"] = 2;
+  record["recipe_options"] = {{"model", "resnet50"}};
+  EXPECT_EQ(parsed().work,
+            "mnist, loader native, 3 threads a rank, model resnet50, 2 batches a step");
+  record["accumulate_grad_batches"] = 1;
+  EXPECT_EQ(parsed().work, "mnist, loader native, 3 threads a rank, model resnet50");
+}
+
+// What the page shows elsewhere is no setting; inside a setting, the same names are.
+TEST(RunData, ListsTheSettingsOfARun) {
+  const TemporaryDirectory folder;
+  write_sample_record(
+      folder, "run",
+      {.error = "none",
+       .settings = R"(, "extra": {"state": "kept", "missing": null, "deep": {"n": 2}},
+                                      "nothing": null, "profile": {"a": 1}, "test": 2)",
+       .epochs = 0});
+  std::map<std::string, std::string> settings;
+  for (const auto& [name, value] : html::read_run_data(folder / "run").configuration) {
+    EXPECT_TRUE(settings.emplace(name, value).second) << name;
+  }
+  const std::map<std::string, std::string> expected = {{"versions: libtorch", "2.13.0"},
+                                                       {"recipe", "mnist"},
+                                                       {"strategy", "ddp"},
+                                                       {"backend", "shm"},
+                                                       {"loader", "native"},
+                                                       {"device", "cpu"},
+                                                       {"precision", "32"},
+                                                       {"world_size", "2"},
+                                                       {"threads_per_rank", "1"},
+                                                       {"global_batch", "128"},
+                                                       {"extra: state", "kept"},
+                                                       {"extra: deep: n", "2"},
+                                                       {"usable_processors", "8"},
+                                                       {"seconds_total", "9.5"},
+                                                       {"peak_rss_bytes", "162000000"}};
+  EXPECT_EQ(settings, expected);
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
