@@ -152,6 +152,11 @@ std::string unknown_word(const CLI::App& app, const std::vector<std::string>& wo
   return text + (hint.empty() ? ": see " + name + " --help" : hint);
 }
 
+bool is_negative_number(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' &&
+         (std::isdigit(static_cast<unsigned char>(word[1])) || word[1] == '.');
+}
+
 // CLI11 reports missing arguments before unknown ones; for users the unknown ones matter more.
 std::string usage_error(const CLI::App& app, std::vector<std::string> words,
                         const CLI::ParseError& error) {
@@ -161,8 +166,8 @@ std::string usage_error(const CLI::App& app, std::vector<std::string> words,
   if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-'))
     unknown = {};
   // After `--betas 0.9 --lr 0.1`, CLI11 does not know what 0.1 belongs to.
-  const bool is_rest = !unknown.empty() && !unknown[0].starts_with('-') &&
-                       option_without_value(command, error) != nullptr;
+  const bool is_rest = !unknown.empty() && option_without_value(command, error) != nullptr &&
+                       (!unknown[0].starts_with('-') || is_negative_number(unknown[0]));
   if (unknown.empty() || is_rest) {
     return missing_or_wrong(command, error) + ": see " + full_name(command) + " --help";
   }

@@ -37,12 +37,12 @@ std::optional<std::pair<std::string, std::string>> first_overlap(const NamedTens
   };
   std::vector<Span> spans;
   for (const auto& [name, tensor] : tensors) {
-    if (tensor.layout() != torch::kStrided || tensor.numel() == 0) continue;
+    if (tensor.layout() != torch::kStrided || tensor.is_meta() || !tensor.has_storage() ||
+        tensor.storage().nbytes() == 0 || !tensor.is_non_overlapping_and_dense()) {
+      continue;
+    }
     const auto* begin = static_cast<const std::byte*>(tensor.const_data_ptr());
-    if (begin == nullptr) continue;  // on device meta
-    std::int64_t last = 0;
-    for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
-    const auto bytes = static_cast<std::size_t>(last + 1) * tensor.element_size();
+    const auto bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
     spans.push_back({tensor.device(), begin, begin + bytes, &name});
   }
   const auto place = [](const Span& span) {

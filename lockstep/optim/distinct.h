@@ -19,7 +19,7 @@ Tensors distinct(const Tensors& tensors);
 NamedTensors distinct(const NamedTensors& tensors);
 
 /// The names of two of `tensors` that share memory, if there are any. `tensors` must not contain a
-/// tensor twice. Each is taken to fill the memory from its first to its last element.
+/// tensor twice. Those that leave holes in their memory are not compared.
 std::optional<std::pair<std::string, std::string>> first_overlap(const NamedTensors& tensors);
 
 /// The memory of `tensor`, without the mark of a lazy conjugate or negative, which LibTorch's

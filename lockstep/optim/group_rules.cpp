@@ -47,16 +47,6 @@ std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups) {
       }
     }
   }
-  NamedTensors all;
-  for (const ParameterGroup& group : groups) {
-    all.insert(all.end(), group.parameters.begin(), group.parameters.end());
-  }
-  if (const auto pair = optim::first_overlap(all)) {
-    throw ConfigError(
-        lockstep::str("optimizer: parameters '", pair->first, "' and '", pair->second,
-                      "' share memory, so that their updates would overwrite each other; use one "
-                      "parameter in both places, for example torch::linear(x, embedding->weight)"));
-  }
   return groups;
 }
 

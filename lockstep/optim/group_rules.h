@@ -13,7 +13,7 @@ namespace lockstep::detail {
 
 /// Returns `groups` with each parameter once, under its first name. Throws ConfigError if there is
 /// no group, the options are of different optimizers, a parameter is in two groups, or two
-/// parameters have the same name or share memory.
+/// parameters have the same name.
 LOCKSTEP_API std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
 
 /// The update rules of the groups and their learning rates. Not thread-safe.

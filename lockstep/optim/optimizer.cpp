@@ -4,8 +4,27 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
 
 namespace lockstep {
+namespace {
+
+// The ranks of a ZeroRedundancyOptimizer need no such check, because DistributedDataParallel has
+// moved their parameters apart.
+void require_separate_memory(const std::vector<ParameterGroup>& groups) {
+  NamedTensors all;
+  for (const ParameterGroup& group : groups) {
+    all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+  }
+  if (const auto pair = optim::first_overlap(all)) {
+    throw ConfigError(
+        lockstep::str("optimizer: parameters '", pair->first, "' and '", pair->second,
+                      "' share memory, so that their updates could overwrite each other; use one "
+                      "parameter in both places, for example torch::linear(x, embedding->weight)"));
+  }
+}
+
+}  // namespace
 
 Optimizer::Optimizer(const torch::nn::Module& module, const OptimizerOptions& options)
     : Optimizer(trainable_parameters(module), options) {}
@@ -17,6 +36,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups)
     : Optimizer(Checked{detail::checked_groups(std::move(groups))}) {}
 
 Optimizer::Optimizer(const Checked& given) : rules_(given.groups) {
+  require_separate_memory(given.groups);
   for (std::size_t g = 0; g < given.groups.size(); ++g) {
     groups_.emplace_back(given.groups[g], rules_[g]);
     const Tensors& own = groups_.back().parameters();

@@ -97,7 +97,10 @@ std::string described(const DdpOptions& options,
 void require_own_elements(const char* kind,
                           const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
   for (const auto& item : tensors) {
-    if (at::has_internal_overlap(item.value()) != at::MemOverlap::Yes) continue;
+    if (item.value().layout() != torch::kStrided ||
+        at::has_internal_overlap(item.value()) != at::MemOverlap::Yes) {
+      continue;
+    }
     throw ConfigError(lockstep::str("DistributedDataParallel: ", kind, " '", item.key(),
                                     "' has several elements at one address (shape ",
                                     item.value().sizes(), ", strides ", item.value().strides(),

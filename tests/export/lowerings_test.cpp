@@ -291,7 +291,7 @@ TEST_F(Lowerings, FoldABatchNormIntoATransposedConvolutionOfOneGroup) {
 // Float16 holds all numbers of int8 and uint8, and booleans, but not those of larger types. The
 // input from which they come is not rounded to float16.
 TEST_F(Lowerings, InHalfKeepWholeNumbersThatFloat16LacksInFloat32) {
-  const std::pair<torch::ScalarType, std::size_t> cases[] = {{torch::kBool, 3}, {torch::kByte, 3},
+  const std::pair<torch::ScalarType, std::size_t> cases[] = {{torch::kBool, 4}, {torch::kByte, 3},
                                                              {torch::kChar, 3}, {torch::kShort, 2},
                                                              {torch::kInt, 2},  {torch::kLong, 2}};
   for (const auto& [type, conversions] : cases) {

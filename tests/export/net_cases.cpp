@@ -144,11 +144,16 @@ ExportCase half_of_whole_numbers() {
                    x[0].fmod(7),
                    (x[0] * 1e-8).to(torch::kBool).to(torch::kFloat),
                    torch::floor_divide(ids.unsqueeze(1), 3),
-                   x[0].select(1, 3).to(torch::kInt)};
+                   x[0].select(1, 3).to(torch::kInt),
+                   x[1].clamp(0, 4999).round().to(torch::kDouble).to(torch::kLong),
+                   torch::stack({x[2].select(1, 0), x[2].select(1, 1) - 1}).t().to(torch::kLong),
+                   torch::remainder(5001, x[3]),
+                   x[4].div(3, "floor")};
   };
-  half.inputs = {[](std::int64_t batch) {
+  const auto odd_numbers = [](std::int64_t batch) {
     return torch::randint(0, 2500, {batch, 4}).to(torch::kFloat) * 2 + 1;
-  }};
+  };
+  half.inputs = {odd_numbers, odd_numbers, odd_numbers, odd_numbers, odd_numbers};
   half.options.half = true;
   half.tolerance = 1e-2;
   return half;

@@ -158,8 +158,9 @@ TEST_F(OnnxValues, KeptBetweenCalls) {
   };
   EXPECT_THAT(
       refusal(code, torch::rand({2}), /*allow_reads=*/false),
-      HasSubstr("forward() goes another way with the example in a second call (if it keeps "
-                "something from the first, such as a mask, call it once before the export"));
+      HasSubstr("forward() goes another way with the example in a second call (if forward() "
+                "keeps something from the first call, such as a mask, call it once before "
+                "the export)"));
   EXPECT_EQ(refusal(code, torch::rand({2}), /*allow_reads=*/false), "nothing was refused");
 }
 

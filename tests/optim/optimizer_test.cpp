@@ -475,7 +475,7 @@ TEST(Optimizer, RefusesParametersThatShareMemory) {
   const torch::Tensor tied = torch::empty({12});
   tied.set_data(memory);
   EXPECT_EQ(refusal({{"a", memory}, {"b", tied}}),
-            "optimizer: parameters 'a' and 'b' share memory, so that their updates would overwrite "
+            "optimizer: parameters 'a' and 'b' share memory, so that their updates could overwrite "
             "each other; use one parameter in both places, for example torch::linear(x, "
             "embedding->weight)");
   const torch::Tensor square = torch::zeros({3, 3});

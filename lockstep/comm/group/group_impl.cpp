@@ -77,8 +77,8 @@ int ProcessGroup::Impl::run(comm::Prepared&& prepared, int tag) {
 // Fast path for a blocking collective that needs only its backend. Returns false if the call needs
 // more.
 bool ProcessGroup::Impl::run_at_once(comm::Prepared& prepared) {
-  if (must_wait(prepared) || !needs_no_work(prepared.call)) return false;
   std::unique_lock turn(order_mutex_);
+  if (must_wait(prepared) || !needs_no_work(prepared.call)) return false;
   log->number(prepared.call);
   std::optional<comm::FlightRecorder::Id> noted;
   // Recorded while the peers' answer is on its way, which takes about as long.

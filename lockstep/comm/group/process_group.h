@@ -50,10 +50,10 @@ struct LOCKSTEP_API P2POp {
 /// destroyed and the last operation has ended or been dropped; an algorithm over point-to-point
 /// messages always runs to completion. The destructor does not communicate. Several threads of a
 /// rank may use a group if they start their calls in the same order on all ranks, for example by
-/// async_ calls under a lock. Collectives of one kind and size that race do not fail, but which of
-/// them meet is undefined. Wrong arguments throw a
-/// ConfigError with the rank, the operation, and the actual and expected values; Work describes
-/// later failures. Ranks, roots and peers are ranks of this group.
+/// async_ calls under a lock. Racing collectives with equal arguments do not fail, but which of
+/// them meet is undefined. Wrong arguments throw a ConfigError with the rank, the operation, and
+/// the actual and expected values; Work describes later failures. Ranks, roots and peers are ranks
+/// of this group.
 class LOCKSTEP_API ProcessGroup {
  public:
   int rank() const;

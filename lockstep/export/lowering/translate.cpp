@@ -41,16 +41,63 @@ bool is_float32(const Value& value) {
   return value.type()->kind() == c10::TypeKind::TensorType && scalar_type_in(value) == at::kFloat;
 }
 
-// Operations whose results are elements of their first argument.
-bool picks_elements(const Node& node) {
-  static const std::set<std::string_view> kPicks = {
-      "aten::alias",        "aten::chunk",     "aten::clone",     "aten::contiguous",
-      "aten::detach",       "aten::expand",    "aten::flatten",   "aten::index",
-      "aten::index_select", "aten::narrow",    "aten::permute",   "aten::repeat",
-      "aten::reshape",      "aten::select",    "aten::slice",     "aten::split",
-      "aten::squeeze",      "aten::transpose", "aten::unbind",    "aten::unsqueeze",
-      "aten::unflatten",    "aten::view",      "prim::ListUnpack"};
-  return kPicks.contains(node.kind().toQualString());
+// Operations that keep a whole number whole: views and selections, and what is usual before a
+// conversion.
+bool keeps_whole_numbers(const Node& node) {
+  static const std::set<std::string_view> kKeeps = {"aten::_to_copy",
+                                                    "aten::abs",
+                                                    "aten::add",
+                                                    "aten::alias",
+                                                    "aten::cat",
+                                                    "aten::ceil",
+                                                    "aten::chunk",
+                                                    "aten::clamp",
+                                                    "aten::clamp_max",
+                                                    "aten::clamp_min",
+                                                    "aten::clone",
+                                                    "aten::contiguous",
+                                                    "aten::detach",
+                                                    "aten::diagonal",
+                                                    "aten::dropout",
+                                                    "aten::expand",
+                                                    "aten::expand_as",
+                                                    "aten::flatten",
+                                                    "aten::flip",
+                                                    "aten::floor",
+                                                    "aten::gather",
+                                                    "aten::index",
+                                                    "aten::index_select",
+                                                    "aten::movedim",
+                                                    "aten::mul",
+                                                    "aten::narrow",
+                                                    "aten::neg",
+                                                    "aten::permute",
+                                                    "aten::repeat",
+                                                    "aten::reshape",
+                                                    "aten::roll",
+                                                    "aten::round",
+                                                    "aten::rsub",
+                                                    "aten::select",
+                                                    "aten::slice",
+                                                    "aten::split",
+                                                    "aten::split_with_sizes",
+                                                    "aten::squeeze",
+                                                    "aten::stack",
+                                                    "aten::sub",
+                                                    "aten::t",
+                                                    "aten::tensor_split",
+                                                    "aten::to",
+                                                    "aten::transpose",
+                                                    "aten::trunc",
+                                                    "aten::type_as",
+                                                    "aten::unbind",
+                                                    "aten::unflatten",
+                                                    "aten::unsqueeze",
+                                                    "aten::view",
+                                                    "aten::view_as",
+                                                    "prim::ListConstruct",
+                                                    "prim::ListUnpack"};
+  return kKeeps.contains(node.kind().toQualString());
 }
 
 // Operations that need each digit of a whole number in a float.
@@ -59,26 +106,34 @@ bool reads_whole_numbers(const Node& node) {
                                                          "aten::frac", "aten::remainder"};
   const std::string_view name = node.kind().toQualString();
   if (kRemainders.contains(name)) return true;
+  if (name == "aten::div") {
+    return node.inputs().size() > 2 && torch::jit::toIValue(node.input(2)) &&
+           torch::jit::toIValue(node.input(2))->isString();
+  }
   if (name != "aten::to" && name != "aten::_to_copy" && name != "aten::type_as") return false;
   const Value& result = *node.output();
   return result.type()->kind() == c10::TypeKind::TensorType &&
-         !at::isFloatingType(scalar_type_in(result));
+         at::isIntegralType(scalar_type_in(result), /*includeBool=*/false);
 }
 
 // The inputs of float32 from which forward() takes whole numbers, such as indices. float16 holds
 // whole numbers up to 2048 only.
 std::set<const Value*> inputs_with_whole_numbers(const torch::jit::Graph& graph) {
-  std::map<const Value*, const Value*> source;  // the input that a value is taken from
+  std::map<const Value*, std::set<const Value*>> sources;  // the inputs that a value comes from
   for (const Value* input : graph.inputs()) {
-    if (is_float32(*input)) source[input] = input;
+    if (is_float32(*input)) sources[input] = {input};
   }
   std::set<const Value*> found;
   for (const Node* node : graph.nodes()) {
-    if (node->inputs().empty() || !source.contains(node->input(0))) continue;
-    const Value* const input = source[node->input(0)];
-    if (reads_whole_numbers(*node)) found.insert(input);
-    if (!picks_elements(*node)) continue;
-    for (const Value* output : node->outputs()) source[output] = input;
+    std::set<const Value*> inputs;
+    for (const Value* argument : node->inputs()) {
+      const auto known = sources.find(argument);
+      if (known != sources.end()) inputs.insert(known->second.begin(), known->second.end());
+    }
+    if (inputs.empty()) continue;
+    if (reads_whole_numbers(*node)) found.insert(inputs.begin(), inputs.end());
+    if (!keeps_whole_numbers(*node)) continue;
+    for (const Value* output : node->outputs()) sources[output] = inputs;
   }
   return found;
 }

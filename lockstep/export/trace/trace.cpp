@@ -204,6 +204,19 @@ bool is_random(const torch::jit::Graph& graph) {
                      [](const Node* node) { return is_random(*node); });
 }
 
+void require_same_in_a_second_call(const Forward& forward, const Tensors& inputs,
+                                   const NamedParameters& parameters, const Trace& trace) {
+  Recording second;
+  try {
+    second = record(forward, inputs, parameters);
+  } catch (const std::exception&) {
+    return;  // the difference between the first runs says more
+  }
+  require_same_operations(trace.recording, second, trace.locations,
+                          "the example in a second call (if forward() keeps something from the "
+                          "first call, such as a mask, call it once before the export)");
+}
+
 std::vector<Run> runs_with_other_values(const Forward& forward, const Tensors& inputs,
                                         const NamedParameters& parameters, const Trace& trace) {
   constexpr int kOtherValues = 2;
@@ -215,9 +228,7 @@ std::vector<Run> runs_with_other_values(const Forward& forward, const Tensors& i
     try {
       require_same_operations(trace.recording, run.recording, trace.locations, run.condition);
     } catch (const ConfigError&) {
-      require_same_operations(trace.recording, record(forward, inputs, parameters), trace.locations,
-                              "the example in a second call (if it keeps something from the first, "
-                              "such as a mask, call it once before the export)");
+      require_same_in_a_second_call(forward, inputs, parameters, trace);
       throw;
     }
     const auto baked = differing_constants(trace.recording, {&run.recording});
