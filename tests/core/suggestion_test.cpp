@@ -30,6 +30,9 @@ TEST(Suggestion, FindsTheNearestWord) {
   EXPECT_EQ(nearest_word("gpu", {"auto", "cpu", "cuda"}), "");
   EXPECT_EQ(nearest_word("cuad", {"auto", "cpu", "cuda"}), "cuda");
   EXPECT_EQ(nearest_word("dpp", {"single", "dp", "ddp"}), "ddp") << "is as near, and as long";
+  // Two errors at most, however long the word is.
+  EXPECT_EQ(nearest_word("batch-sixx", words), "--batch-size");
+  EXPECT_EQ(nearest_word("batch-xixx", words), "");
   EXPECT_EQ(did_you_mean("trian", words), "; did you mean 'train'?");
   EXPECT_EQ(did_you_mean("export", words), "");
 }

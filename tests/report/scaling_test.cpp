@@ -8,6 +8,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/error.h>
+#include <lockstep/report/html/table_rows.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
 #include <tests/support/well_formed.h>
 
 namespace lockstep::testing_support {
@@ -75,6 +79,13 @@ TEST(Scaling, ComparesRatesOfTheSameBatch) {
   EXPECT_EQ(curves[1].name, "ddp: w, batch 64 in all");
   ASSERT_EQ(curves[1].rates.size(), 3U);
   EXPECT_DOUBLE_EQ(curves[1].speedup(2), 2);
+}
+
+TEST(TableRates, AreNotReadFromAFileThatIsNotThere) {
+  const TemporaryDirectory folder;
+  const auto path = folder / "none.json";
+  EXPECT_EQ(message_of<DataError>([&] { html::read_table_rates(path); }),
+            "cannot read " + path.string());
 }
 
 // The rates of a damaged record may have no ranks, whether their batch is known or not.

@@ -194,7 +194,8 @@ TEST_P(Zero, SkipsAStepOnTheDeviceAsOnTheHost) {
         step == 7 ? device.optimizer.step() : device.optimizer.step_unless(found);
         require_same(*device.net, *host.net, 0,
                      lockstep::str("optimizer ", options.index(), ", step ", step));
-        if (step < 5 && step % 2 == 0) continue;
+        // Reading the state after step 6 would fetch the counts that step() needs in step 7.
+        if (step == 6 || (step < 5 && step % 2 == 0)) continue;
         const NamedTensors expected = host.optimizer.state_dict();
         const NamedTensors state = device.optimizer.state_dict();
         for (std::size_t i = 0; i < expected.size(); ++i) {

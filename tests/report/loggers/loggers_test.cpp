@@ -172,6 +172,9 @@ TEST(Loggers, KeepNamesThatAreNoTextApart) {
 TEST(JsonlLogger, WritesAnObjectALine) {
   const TemporaryDirectory folder;
   report::JsonlLogger logger(folder.path());
+  const std::vector<HyperParameter> parameters = {{"lr", 0.5}};
+  logger.log_hyper_parameters(parameters);
+  EXPECT_THAT(read_text(folder / "hyper_parameters.json"), ::testing::HasSubstr("\"lr\""));
   log(logger, 1, {{"loss", 0.5}, {"a\"\n", kLogNan}});
   const Histogram histogram{.edges = {-1, 0, 1}, .counts = {7, 9}};
   logger.log_histogram({.step = 2, .time = 3}, "weights", histogram);
