@@ -32,9 +32,11 @@ if(NOT TARGET lockstep::torch)
       ${LOCKSTEP_TORCH_ROOT}/include ${LOCKSTEP_TORCH_ROOT}/include/torch/csrc/api/include)
     target_link_directories(lockstep::torch INTERFACE ${LOCKSTEP_TORCH_ROOT}/lib)
     target_link_libraries(lockstep::torch INTERFACE torch torch_cpu c10)
-    # LibTorch's libraries find their own dependencies (CUDA, the driver) when the program starts.
-    target_link_options(lockstep::torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs
-                        -Wl,--no-as-needed -Wl,-rpath,${LOCKSTEP_TORCH_ROOT}/lib)
+    # LibTorch's libraries find their own dependencies (CUDA, the driver) when the program starts. In a library, such
+    # as the module of the Python package, the linker expects that, but with this option it would refuse Python's symbols.
+    target_link_options(lockstep::torch INTERFACE
+      $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-Wl,--unresolved-symbols=ignore-in-shared-libs>
+      -Wl,--no-as-needed -Wl,-rpath,${LOCKSTEP_TORCH_ROOT}/lib)
   endif()
 
   set(LOCKSTEP_TORCH_LIBRARY_DIR ${_lockstep_torch_root}/lib)
