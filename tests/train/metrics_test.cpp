@@ -151,9 +151,10 @@ TEST(Metrics, AddUpOverRanksWhatThereIs) {
       states.all_reduce(group, torch::kCPU);
       LOCKSTEP_CHECK(confusion->matrix().equal(torch::tensor({{0, 1}, {0, 1}})),
                      confusion->matrix());
-      const Evaluation of_states = states.mean();
-      LOCKSTEP_CHECK(!of_states.has_loss && of_states.samples == 0, of_states.samples);
-      LOCKSTEP_CHECK(of_states.value_of("confusion_accuracy") == 0.5, "another confusion");
+      const Evaluation mean_of_states = states.mean();
+      LOCKSTEP_CHECK(!mean_of_states.has_loss && mean_of_states.samples == 0,
+                     mean_of_states.samples);
+      LOCKSTEP_CHECK(mean_of_states.value_of("confusion_accuracy") == 0.5, "another confusion");
 
       Metrics sums;
       sums.add("psnr", 1 + 2 * group.rank(), 1 + group.rank());

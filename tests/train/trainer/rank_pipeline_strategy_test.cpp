@@ -68,9 +68,9 @@ constexpr double kRate = 0.5;
 
 // The parts of a training loop on one rank.
 struct RankLoop {
-  RankLoop(const RankWay& way, const ProcessGroup& group, const StagedNetOptions& of_net = {})
-      : net(make_staged_net(of_net)),
-        task(make_staged_task(net, of_net)),
+  RankLoop(const RankWay& way, const ProcessGroup& group, const StagedNetOptions& net_options = {})
+      : net(make_staged_net(net_options)),
+        task(make_staged_task(net, net_options)),
         strategy(make_strategy(way.strategy, group, way.options)) {}
 
   void attach() {

@@ -263,11 +263,11 @@ TEST(TrainerOnNan, RankZeroWarnsOfTheLossOfAnotherRank) {
     std::erase_if(lines, [](const std::string& line) {
       return line.find("the loss is ") == std::string::npos;
     });
-    const std::string of_step = "in step 1 of epoch 1 (step 1 of the run); the run continues";
+    const std::string place = "in step 1 of epoch 1 (step 1 of the run); the run continues";
     if (poisoned_rank == 0) {
-      EXPECT_THAT(lines, ElementsAre(HasSubstr(of_step)));
+      EXPECT_THAT(lines, ElementsAre(HasSubstr(place)));
     } else {
-      EXPECT_THAT(lines, ElementsAre(HasSubstr(of_step), HasSubstr("in epoch 1; the run")));
+      EXPECT_THAT(lines, ElementsAre(HasSubstr(place), HasSubstr("in epoch 1; the run")));
     }
   }
 }

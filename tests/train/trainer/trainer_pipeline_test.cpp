@@ -179,9 +179,9 @@ TEST(TrainerPipelinePhases, AreThoseOfTheWorkersInTheProcess) {
     const StagedRun run = {.strategy = strategy, .options = staged(2)};
     return train_staged(one_step, group, run, task).epochs.at(0).phases;
   };
-  const PhaseSeconds of_threads = phases_of(group_of_one(), "pipeline");
-  EXPECT_GE(of_threads.forward, 4 * 0.010 / 2);
-  EXPECT_GE(of_threads.backward, 4 * 0.010 / 2);
+  const PhaseSeconds thread_phases = phases_of(group_of_one(), "pipeline");
+  EXPECT_GE(thread_phases.forward, 4 * 0.010 / 2);
+  EXPECT_GE(thread_phases.backward, 4 * 0.010 / 2);
   PhaseSeconds of_rank;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     const PhaseSeconds own = phases_of(group, "pipeline");
@@ -431,9 +431,10 @@ TEST(TrainerPipelineProcesses, DrawTheRandomNumbersOfThreads) {
     train_staged(run, group_of_one(),
                  {.strategy = "pipeline", .options = staged(2), .net = with_dropout});
     const StateDict of_ranks = saved_state(directory / "ranks", run.optimizer, with_dropout);
-    const StateDict of_threads = saved_state(directory / "threads", run.optimizer, with_dropout);
+    const StateDict thread_state = saved_state(directory / "threads", run.optimizer, with_dropout);
     for (std::size_t i = 0; i < of_ranks.size(); ++i) {
-      LOCKSTEP_CHECK(of_ranks[i].second.equal(of_threads[i].second), "another ", of_ranks[i].first);
+      LOCKSTEP_CHECK(of_ranks[i].second.equal(thread_state[i].second), "another ",
+                     of_ranks[i].first);
     }
   });
   EXPECT_EQ(errors, no_errors(2));
