@@ -80,6 +80,9 @@ EXHAUSTIVE_TEST = LOCKSTEP_EXHAUSTIVE=1 build/$(PRESET)/tests_$(1) --suite=$(2) 
 test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and schedule with one process on four nets; export 4.4 GB
 	xargs -d '\n' cmake --preset debug -B build/single-files -DLOCKSTEP_UNITY_FILES=1 <.deps/cmake-args
 	cmake --build build/single-files -j $(JOBS) --target lockstep_cli
+	xargs -d '\n' cmake --preset debug -DLOCKSTEP_UNITY_FILES=0 <.deps/cmake-args
+	cmake --build build/debug -j $(JOBS) --target test_programs
+	$(RUN_TESTS) build/debug -j $(TEST_JOBS) --label-exclude '^all$$'
 	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli tests_train tests_train_resnets export_models ddp_steps
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)

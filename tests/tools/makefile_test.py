@@ -17,7 +17,8 @@ mkdir -p .deps
 case "$*" in *" ${PYTHON_CALL:-large}") exit ${PYTHON_STATUS:-0} ;; esac
 """,
     "tools/run_tests.py": """echo run_tests "$@" >>calls
-sh -c "$3" && exit ${TESTS_STATUS:-0}
+[ "$2" != --beside ] || sh -c "$3" || exit 1
+exit ${TESTS_STATUS:-0}
 """,
     "bin/ctest": """echo ctest "$@" $LOCKSTEP_EXHAUSTIVE >>calls
 """,
@@ -80,6 +81,8 @@ class MakefileTest(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("--target lockstep_cli tests_train tests_train_resnets export_models ddp_steps\n", calls)
         self.assertIn("-B build/single-files -DLOCKSTEP_UNITY_FILES=1", calls)
+        self.assertIn("cmake --build build/debug", calls)
+        self.assertIn("run_tests build/debug", calls)
         for program, suite in ("train", "StrategyEquality"), ("train_resnets", "StrategyEqualityResNet"):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
         self.assertTrue(calls.endswith(
