@@ -28,10 +28,8 @@ void open_closed_streams() {
 int main(int argc, char** argv) {
   open_closed_streams();
   lockstep::cli::log_with_flags();
-  const std::string commit = lockstep::cli::build_commit();
-  const std::string version = "lockstep " LOCKSTEP_VERSION " (" +
-                              (commit.empty() ? commit : "commit " + commit + ", ") +
-                              "LibTorch " TORCH_VERSION ")";
+  const std::string version =
+      lockstep::cli::version_text(LOCKSTEP_VERSION, lockstep::cli::build_commit(), TORCH_VERSION);
   return lockstep::cli::run_program(argc, argv, version, lockstep::cli::all_commands(), std::cout,
                                     std::cerr);
 }

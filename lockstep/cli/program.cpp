@@ -236,6 +236,12 @@ void parse_and_run(CLI::App& app, int argc, const char* const* argv, std::ostrea
 
 }  // namespace
 
+std::string version_text(const std::string& version, const std::string& commit,
+                         const std::string& libtorch) {
+  return str("lockstep ", version, " (", commit.empty() ? "" : "commit " + commit + ", ",
+             "LibTorch ", libtorch, ")");
+}
+
 int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err) {
   CLI::App app("Distributed training for LibTorch", "lockstep");

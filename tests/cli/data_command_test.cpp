@@ -490,22 +490,41 @@ TEST_F(DataCommand, AFullDiskLeavesNothing) {
   EXPECT_THAT(out.names(), IsEmpty());
 }
 
+// Waits until the program has started its output file, for at most 30 s.
+void wait_for_pack(const TemporaryDirectory& out) {
+  const Clock::time_point begin = Clock::now();
+  const auto begun = [&] {
+    const std::vector<std::string> names = out.names();
+    return !names.empty() && names.front().starts_with("a.pack");
+  };
+  while (!begun() && seconds_since(begin) < 30) std::this_thread::yield();
+}
+
 // Reading the twelve images takes a while. The signal arrives when the output file has been
 // started.
 TEST_F(DataCommand, ASignalLeavesNothing) {
   ProgramRun packing =
       start({"pack", images(), in_out("a.pack"), "--size", "3000", "--threads", "0"});
-  const Clock::time_point begin = Clock::now();
-  const auto begun = [&] {
-    const std::vector<std::string> names = out.names();
-    return !names.empty() && names.front().starts_with("a.pack.tmp");
-  };
-  while (!begun() && seconds_since(begin) < 30) std::this_thread::yield();
+  wait_for_pack(out);
   EXPECT_EQ(kill(packing.pid(), SIGTERM), 0);
   const ProgramResult result = packing.wait();
   EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.err;
   EXPECT_EQ(result.err, "error: interrupted by signal 15 (Terminated)\n");
   EXPECT_THAT(out.names(), IsEmpty());
+}
+
+TEST_F(DataCommand, AnIgnoredSignalDoesNotStopIt) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    ProgramRun packing =
+        start({"pack", images(), in_out("a.pack"), "--size", "1500", "--threads", "0"},
+              [number] { signal(number, SIG_IGN); });
+    wait_for_pack(out);
+    EXPECT_EQ(kill(packing.pid(), number), 0);
+    const ProgramResult result = packing.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(out.names(), ::testing::ElementsAre("a.pack"));
+    std::filesystem::remove(out / "a.pack");
+  }
 }
 
 }  // namespace

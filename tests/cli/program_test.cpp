@@ -87,6 +87,13 @@ Outcome run(std::vector<const char*> arguments) {
   return {code, out.str(), err.str()};
 }
 
+// A source tree without Git and without the file COMMIT has no commit.
+TEST(Program, NamesItsCommitIfItHasOne) {
+  EXPECT_EQ(version_text("1.2", "3d2b643a1f00", "2.11.0"),
+            "lockstep 1.2 (commit 3d2b643a1f00, LibTorch 2.11.0)");
+  EXPECT_EQ(version_text("1.2", "", "2.11.0"), "lockstep 1.2 (LibTorch 2.11.0)");
+}
+
 TEST(Program, TakesTheLastValueOfAnOptionAndAllOfAList) {
   struct Case {
     std::vector<const char*> options;

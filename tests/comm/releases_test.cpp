@@ -1,8 +1,11 @@
-// Descriptors and shared memory after each use of a class that owns some, also after its failure.
+// What remains after each use of a class that owns descriptors, memory or list entries, also after
+// its failure.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -18,6 +21,7 @@
 #include <lockstep/comm/store/connection.h>
 #include <lockstep/comm/store/network.h>
 #include <lockstep/comm/store/server.h>
+#include <lockstep/comm/waiting/progress.h>
 #include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/shm_group.h>
@@ -146,6 +150,74 @@ TEST(Releases, LeaveNothingOpen) {
     use();
     EXPECT_EQ(holdings_now(), before) << name;
   }
+}
+
+// The barriers let both ranks reach a state before one of them counts, and keep it until then.
+TEST(Releases, UnmapSymmetricMemoryWhileItsGroupLives) {
+  with_group([](shm::Engine& engine, int rank) {
+    std::uint64_t number = 0;
+    const auto maps_on_all_ranks = [&] {
+      const auto meet = [&] {
+        engine.wait(engine.post({.kind = CallKind::kBarrier}, number++, nullptr, nullptr),
+                    testing_support::kTimeout);
+      };
+      meet();
+      const int maps = holdings_now().shared_maps;
+      meet();
+      return maps;
+    };
+    const int before = maps_on_all_ranks();
+    std::shared_ptr<std::byte> first = engine.allocate(100, testing_support::kTimeout);
+    std::shared_ptr<std::byte> second = engine.allocate(100, testing_support::kTimeout);
+    const std::byte* const place = first.get();
+    EXPECT_TRUE(engine.place_of(place, 100));
+    EXPECT_EQ(maps_on_all_ranks(), before + 2);
+    first.reset();
+    EXPECT_FALSE(engine.place_of(place, 100)) << "rank " << rank;
+    EXPECT_TRUE(engine.place_of(second.get(), 100)) << "rank " << rank;
+    EXPECT_EQ(maps_on_all_ranks(), before + 1) << "rank " << rank;
+    second.reset();
+    EXPECT_EQ(maps_on_all_ranks(), before) << "rank " << rank;
+  });
+}
+
+// Counts the blocks of memory that it has provided and that have not been returned.
+template <class T>
+struct CountedAllocator {
+  using value_type = T;
+
+  explicit CountedAllocator(int& counter) : blocks(&counter) {}
+  template <class Other>
+  CountedAllocator(const CountedAllocator<Other>& other) : blocks(other.blocks) {}
+
+  T* allocate(std::size_t count) {
+    ++*blocks;
+    return std::allocator<T>().allocate(count);
+  }
+  void deallocate(T* memory, std::size_t count) {
+    --*blocks;
+    std::allocator<T>().deallocate(memory, count);
+  }
+  bool operator==(const CountedAllocator&) const = default;
+
+  int* blocks;
+};
+
+struct IdleGroup final : Progressing {
+  bool advance() noexcept override { return false; }
+};
+
+// An entry of the list keeps the memory of a group, though not the group itself.
+TEST(Releases, DropTheProgressOfGroupsThatAreGone) {
+  int blocks = 0;
+  Progress progress;
+  for (int i = 0; i < 3; ++i) {
+    const auto group = std::allocate_shared<IdleGroup>(CountedAllocator<IdleGroup>(blocks));
+    progress.add(group);
+    EXPECT_EQ(blocks, 1) << i;
+    EXPECT_TRUE(progress.has_members());
+  }
+  EXPECT_FALSE(progress.has_members());
 }
 
 }  // namespace

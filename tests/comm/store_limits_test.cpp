@@ -324,6 +324,25 @@ TEST(QueryScanner, FindsTheEndInAnyPieces) {
   }
 }
 
+// A scanner that looked at all fields again whenever a piece arrives would need a time that grows
+// with the square of the query's length. Here the fields are no longer there when the last byte
+// arrives.
+TEST(QueryScanner, LooksAtEachFieldOnce) {
+  const std::string queries[] = {
+      Message(Query::kSet).add_text("key").add_text("value").bytes(),
+      Message(Query::kCompareSet).add_text("k").add_text("").add_text("v").bytes(),
+      Message(Query::kAdd).add_text("key").add(std::int64_t{7}).bytes(),
+      Message(Query::kWait).add_texts({"a", "", "ccc"}).bytes(),
+      Message(Query::kMultiSet).add(std::uint64_t{1}).add_text("a").add_text("b").bytes()};
+  for (const std::string& query : queries) {
+    SCOPED_TRACE(static_cast<int>(query[0]));
+    QueryScanner scanner(query.size());
+    EXPECT_EQ(scanner.scan(std::string_view(query).substr(0, query.size() - 1)), std::nullopt);
+    EXPECT_EQ(scanner.scan(std::string(query.size(), '\xff')), query.size());
+    EXPECT_EQ(scanner.scan(query), query.size()) << "the next query";
+  }
+}
+
 TEST(QueryScanner, TakesNoLongerTextAndNoMoreTextsThanAReader) {
   constexpr std::size_t kAny = ~std::size_t{0} >> 1;
   const auto scan = [](Message message) { return QueryScanner(kAny).scan(message.bytes()); };

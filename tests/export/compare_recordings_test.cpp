@@ -1,4 +1,5 @@
-// What is alike in recordings of one piece of code, what follows the batch, and what varies.
+// What is alike in recordings of one piece of code, what follows the batch, what varies, and where
+// its operations are.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -166,6 +167,37 @@ TEST(OnnxComparison, TellsOperationsApart) {
         [&] { onnx::require_same_operations(first, other, locations, "other values"); });
     EXPECT_THAT(message, HasSubstr(each.message)) << each.name;
   }
+}
+
+// Operations on parameters and constants alone make a parameter of another form, and an operation
+// with several parameters belongs to the largest.
+TEST(OnnxLocations, AreThoseOfTheParametersThatOperationsUse) {
+  const Tensor weight = torch::ones({3, 3}), other = torch::ones({3, 3});
+  const Tensor bias = torch::ones({3}), scale = torch::ones({1});
+  const onnx::NamedParameters parameters = {
+      {"a.weight", weight}, {"b.weight", other}, {"b.bias", bias}, {"scale", scale}};
+  const onnx::Forward forward = [&](const Tensors& inputs) {
+    const Tensor x = inputs[0].abs();
+    const Tensor form = weight.t().transpose(0, 1).mul(2);
+    const Tensor y = at::linear(at::addmm(bias, x, other), other, bias).sigmoid();
+    return Tensors{y.matmul(form).relu().div(scale)};
+  };
+  const Recording recording = onnx::record(forward, {torch::ones({2, 3})}, parameters);
+  const auto locations = onnx::module_locations_of(*recording.graph, 1, parameters);
+  std::vector<std::string> found;
+  for (const torch::jit::Node* node : recording.graph->nodes()) {
+    if (!node->kind().is_aten()) continue;
+    found.push_back(str(node->kind().toQualString(), ' ', locations.at(node).text()));
+  }
+  EXPECT_THAT(
+      found,
+      ::testing::ElementsAre(
+          "aten::abs before the first parameter", "aten::t in a (parameter a.weight)",
+          "aten::transpose in a (parameter a.weight)", "aten::mul in a (parameter a.weight)",
+          "aten::addmm in b (parameter b.weight)", "aten::linear in b (parameter b.weight)",
+          "aten::sigmoid after b (parameter b.weight)", "aten::matmul in a (parameter a.weight)",
+          "aten::relu after a (parameter a.weight)",
+          "aten::div in the module itself (parameter scale)"));
 }
 
 // Each place is named once, however many recordings differ there.

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <new>
 #include <optional>
@@ -19,6 +20,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/launch/launcher.h>
 #include <tests/support/messages.h>
+#include <tests/support/ranks.h>
 #include <tests/support/scoped_environment.h>
 
 namespace lockstep::launch {
@@ -189,6 +191,33 @@ TEST(LauncherOfSeveralHosts, SaysWhatItsMeetingPointLacks) {
   EXPECT_EQ(refusal({.master_addr = "192.0.2.1", .ranks_exec = true}),
             "the ranks cannot meet at 192.0.2.1:0: Cannot assign requested address; give "
             "master_addr an address of this host");
+}
+
+std::string refused_meeting_point(const LaunchOptions& options) {
+  return testing_support::message_of<ConfigError>([&] { launch_ranks(options, [] {}); });
+}
+
+// Another address of this host need not help. Without the name of an interface, the kernel refuses
+// a link-local address.
+TEST(LauncherOfOtherPrograms, GivesNoAdviceOnAnAddressThatItDoesNotUnderstand) {
+  EXPECT_THAT(refused_meeting_point({.master_addr = "fe80::1", .ranks_exec = true}),
+              ::testing::AnyOf("the ranks cannot meet at [fe80::1]:0: Invalid argument",
+                               "the ranks cannot meet at [fe80::1]:0: Address family not supported "
+                               "by protocol"));
+}
+
+TEST(LauncherOfOtherPrograms, GivesNoAdviceOnAPortThatItMayNotUse) {
+  int first_open_port = 1024;
+  std::ifstream("/proc/sys/net/ipv4/ip_unprivileged_port_start") >> first_open_port;
+  if (first_open_port <= 1) GTEST_SKIP() << "every user may use every port here";
+  const auto errors = testing_support::run_processes(1, [](int) {
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) {
+      throw Error("cannot become nobody");
+    }
+    throw Error(refused_meeting_point({.master_port = 1, .ranks_exec = true}));
+  });
+  EXPECT_THAT(errors[0], ::testing::AllOf(::testing::StartsWith("the ranks cannot meet at "),
+                                          ::testing::EndsWith(":1: Permission denied")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The way of the ranks' output through the launcher: whole lines, labels, and readers that are slow
-// or gone.
+// The way of the ranks' output through the launcher: whole lines, labels, readers that are slow or
+// gone, and text that was still in a buffer when the ranks were forked.
 #include <lockstep/launch/launcher.h>
 
 #include <fcntl.h>
@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <iterator>
 #include <sstream>
 #include <string>
@@ -26,6 +27,7 @@
 #include <tests/launch/channel.h>
 #include <tests/launch/few_descriptors.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::launch {
 namespace {
@@ -237,6 +239,31 @@ TEST(OutputRelay, IsGivenUpWhereTheSystemRefusesItsPipes) {
   EXPECT_THAT(log.lines(), ::testing::ElementsAre(
                                "warning: the ranks' output is not merged, and their lines may "
                                "be torn: Too many open files"));
+}
+
+// The buffers of a program's own file, and of std::cout where it does not share that of stdout.
+TEST(Launcher, WritesTextInOtherBuffersOnce) {
+  const testing_support::TemporaryDirectory folder;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    std::ios::sync_with_stdio(false);
+    dup2(open((folder / "out").c_str(), O_CREAT | O_WRONLY, 0600), STDOUT_FILENO);
+    std::FILE* const file = std::fopen((folder / "file").c_str(), "w");
+    const auto write_both = [&](const char* text) {
+      std::cout << text;
+      std::fputs(text, file);
+    };
+    write_both("launcher ");
+    const LaunchResult result = launch_ranks({}, [&] { write_both("rank"); });
+    std::cout.flush();
+    std::fclose(file);
+    _exit(result.exit_code);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(testing_support::read_text(folder / "out"), "launcher rank");
+  EXPECT_EQ(testing_support::read_text(folder / "file"), "launcher rank");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Batch normalisation over ranks, compared with one process that has the whole batch.
 #include <lockstep/parallel/sync_batch_norm.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <tests/support/groups.h>
@@ -265,6 +267,36 @@ TEST(SyncBatchNormPenaltyOfImages, IsThatOfOneProcessWithTheWholeBatch) {
         });
     EXPECT_EQ(errors, no_errors(2)) << has_weight << has_bias;
   }
+}
+
+// A backward that records itself for higher derivatives takes two more sums over the ranks.
+TEST(SyncBatchNorm, ReducesOnceInABackwardWithoutAGraph) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    const auto completed = [&](CallKind kind) {
+      const auto calls = group.recorded_calls(Clock::time_point());
+      return std::count_if(calls.begin(), calls.end(),
+                           [kind](const RecordedCall& each) { return each.call.kind == kind; });
+    };
+    const auto require = [](const char* what, std::ptrdiff_t got, std::ptrdiff_t expected) {
+      if (got != expected) throw Error(str(what, ": ", got, ", expected ", expected));
+    };
+    for (const bool create_graph : {false, true}) {
+      const auto gathers = completed(CallKind::kAllGather);
+      const auto reductions = completed(CallKind::kAllReduce);
+      const Tensor none;
+      const Tensor x = random({4, 3}, static_cast<std::uint64_t>(group.rank()), torch::kFloat64)
+                           .requires_grad_();
+      const Tensor y = sync_batch_norm(x, none, none, none, none, 0.1, 1e-5, group);
+      require("gathers in forward", completed(CallKind::kAllGather) - gathers, 1);
+      require("reductions in forward", completed(CallKind::kAllReduce) - reductions, 0);
+      torch::autograd::grad({y.square().sum()}, {x}, /*grad_outputs=*/{},
+                            /*retain_graph=*/create_graph, create_graph);
+      require(create_graph ? "reductions with a graph" : "reductions without a graph",
+              completed(CallKind::kAllReduce) - reductions, create_graph ? 3 : 1);
+      require("gathers in backward", completed(CallKind::kAllGather) - gathers, 1);
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 // --- Supported normalisations

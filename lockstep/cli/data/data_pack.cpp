@@ -99,14 +99,19 @@ PackImagesOptions resolve(const PackArguments& arguments) {
 
 volatile std::sig_atomic_t stop_signal = 0;
 
-// While it lives, SIGINT and SIGTERM are only noted, so that the unfinished file is removed.
+// While it lives, SIGINT and SIGTERM are only noted, so that the unfinished file is removed. A
+// signal that the caller ignores stays ignored.
 class NotedSignals {
  public:
   NotedSignals() {
-    for (int i = 0; i < 2; ++i) old_[i] = std::signal(kSignals[i], [](int s) { stop_signal = s; });
+    for (int i = 0; i < 2; ++i) {
+      sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler == SIG_IGN) continue;
+      std::signal(kSignals[i], [](int number) { stop_signal = number; });
+    }
   }
   ~NotedSignals() {
-    for (int i = 0; i < 2; ++i) std::signal(kSignals[i], old_[i]);
+    for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before_[i], nullptr);
   }
   NotedSignals(const NotedSignals&) = delete;
   NotedSignals& operator=(const NotedSignals&) = delete;
@@ -120,7 +125,7 @@ class NotedSignals {
 
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM};
-  void (*old_[2])(int) = {};
+  struct sigaction before_[2] = {};
 };
 
 PackedSize pack(const ImageDataset& dataset, const std::filesystem::path& out,

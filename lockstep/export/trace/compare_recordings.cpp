@@ -165,19 +165,17 @@ void compare_argument(Argument& first, std::int64_t batch, const std::vector<Bat
 // The graphs are alike, but the tracer has removed operations on which no output depends.
 void require_same_calls(const Recording& first, const BatchProbe& probe) {
   const std::vector<Call>& calls = probe.recording->calls;
-  for (std::size_t i = 0; i < std::max(calls.size(), first.calls.size()); ++i) {
-    const bool is_alike = i < calls.size() && i < first.calls.size() &&
-                          calls[i].name == first.calls[i].name &&
-                          calls[i].arguments.size() == first.calls[i].arguments.size();
-    if (is_alike) continue;
-    const Call& call = i < calls.size() ? calls[i] : first.calls[i];
-    throw ConfigError(str("export_onnx: with a batch of ", probe.batch,
-                          ", forward() goes another way in operations on which no output depends, "
-                          "at ",
-                          call.name,
-                          ": call the same operations for all batches, or export with "
-                          "dynamic_batch = false"));
-  }
+  const auto [in_first, in_probe] =
+      std::mismatch(first.calls.begin(), first.calls.end(), calls.begin(), calls.end(),
+                    [](const Call& one, const Call& two) {
+                      return one.name == two.name && one.arguments.size() == two.arguments.size();
+                    });
+  if (in_first == first.calls.end() && in_probe == calls.end()) return;
+  throw ConfigError(
+      str("export_onnx: with a batch of ", probe.batch,
+          ", forward() goes another way in operations on which no output depends, at ",
+          (in_probe == calls.end() ? *in_first : *in_probe).name,
+          ": call the same operations for all batches, or export with dynamic_batch = false"));
 }
 
 // The sizes of result `k` of call `i`.
@@ -267,30 +265,31 @@ void require_same_operations(const Recording& first, const Recording& other,
   const auto b = nodes_in_order(other);
   const Numbering of_a(first);
   const Numbering of_b(other);
-  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
-    if (i < a.size() && i < b.size() && same_operation(*a[i], of_a, *b[i], of_b)) continue;
-    const Node* const node = a.empty() ? nullptr : a[std::min(i, a.size() - 1)];
-    const auto name = [i](const std::vector<const Node*>& nodes) -> std::string {
-      if (i >= nodes.size()) return "the end";
-      const bool is_constant = nodes[i]->kind() == c10::prim::Constant;
-      return (is_constant ? user_of(*nodes[i]->output()) : nodes[i])->kind().toQualString();
-    };
-    const bool copies = name(a) == kContiguous || name(b) == kContiguous;
-    const char* advice =
-        "a graph has one way: compute the condition with operations such as "
-        "torch::where()";
-    if (copies) {
-      advice =
-          "contiguous() calls no operation where nothing has to be copied, as in a part of one "
-          "sample: call clone() instead";
-    } else if (name(a) == kUnpack && name(b) == kUnpack) {
-      advice = "the number of pieces varies: cut another dimension";
-    }
-    throw ConfigError(str("export_onnx: forward() goes another way with ", condition, ", ",
-                          node == nullptr ? "at its beginning" : locations.at(node).text(),
-                          ": one run came to ", name(a), " and another to ", name(b), "; ",
-                          advice));
+  const auto [in_a, in_b] = std::mismatch(
+      a.begin(), a.end(), b.begin(), b.end(),
+      [&](const Node* one, const Node* two) { return same_operation(*one, of_a, *two, of_b); });
+  if (in_a == a.end() && in_b == b.end()) return;
+  const auto name = [](const Node* node) -> std::string {
+    if (node == nullptr) return "the end";
+    const bool is_constant = node->kind() == c10::prim::Constant;
+    return (is_constant ? user_of(*node->output()) : node)->kind().toQualString();
+  };
+  const std::string name_a = name(in_a == a.end() ? nullptr : *in_a);
+  const std::string name_b = name(in_b == b.end() ? nullptr : *in_b);
+  const char* advice =
+      "a graph has one way: compute the condition with operations such as "
+      "torch::where()";
+  if (name_a == kContiguous || name_b == kContiguous) {
+    advice =
+        "contiguous() calls no operation where nothing has to be copied, as in a part of one "
+        "sample: call clone() instead";
+  } else if (name_a == kUnpack && name_b == kUnpack) {
+    advice = "the number of pieces varies: cut another dimension";
   }
+  const Node* const last = in_a != a.end() ? *in_a : a.empty() ? nullptr : a.back();
+  throw ConfigError(str("export_onnx: forward() goes another way with ", condition, ", ",
+                        last == nullptr ? "at its beginning" : locations.at(last).text(),
+                        ": one run came to ", name_a, " and another to ", name_b, "; ", advice));
 }
 
 std::vector<BakedConstant> differing_constants(const Recording& first,

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/clock.h>
 #include <tests/cli/train_command.h>
 #include <tests/support/colour_folder.h>
 
@@ -38,10 +39,12 @@ class BenchTableCommand : public TrainCommand {
 
 TEST_F(BenchTableCommand, TimesEpochsOfAFolderByRanksAndBatches) {
   write_colours(scratch, "photos", 30, 2);
+  const Clock::time_point begin = Clock::now();
   const ProgramResult result =
       table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks", "1,2",
              "--batch-per-rank", "4,6", "--epochs", "2", "--threads", "1", "--format", "csv",
              "--json", in_scratch("table.json")});
+  const double seconds = seconds_since(begin);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("recipe,strategy,loader,fused_kernels,device,backend,ranks,"));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 5);
@@ -49,6 +52,7 @@ TEST_F(BenchTableCommand, TimesEpochsOfAFolderByRanksAndBatches) {
   ASSERT_EQ(rows.size(), 4U);
   // There are 24 training images.
   const int expected[][3] = {{1, 4, 6}, {2, 4, 3}, {1, 6, 4}, {2, 6, 2}};
+  double seconds_to_first_steps = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["ranks"], expected[i][0]);
     EXPECT_EQ(rows[i]["batch_per_rank"], expected[i][1]);
@@ -62,7 +66,9 @@ TEST_F(BenchTableCommand, TimesEpochsOfAFolderByRanksAndBatches) {
     EXPECT_GE(rows[i]["epoch_most_s"], rows[i]["epoch_least_s"]);
     // Ranks meet and synchronise parameters only if there are several.
     EXPECT_EQ(rows[i]["sync_parameters_s"] > 0.0, expected[i][0] > 1);
+    seconds_to_first_steps += rows[i]["seconds_to_first_step"].get<double>();
   }
+  EXPECT_LT(seconds_to_first_steps, seconds) << "a row's time begins with the row";
   EXPECT_EQ(rows[0]["efficiency"], 1.0);
 }
 

@@ -6,12 +6,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <fstream>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/strings.h>
 #include <tests/cli/program_run.h>
 #include <tests/cli/train_command.h>
 #include <tests/support/data_bytes.h>
@@ -23,6 +28,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
   scratch.write("file", "not a folder");
@@ -368,6 +374,18 @@ TEST_F(TrainCommand, SaysThatTheDiskIsFull) {
   EXPECT_EQ(result.out.find("epoch"), std::string::npos) << "said before the training";
 }
 
+// Waits until the program has written a checkpoint to `out`, which means that it is training. False
+// if it ended before.
+bool begins_to_train(const ProgramRun& run, const std::filesystem::path& out) {
+  while (!std::filesystem::exists(out / "checkpoint.safetensors")) {
+    siginfo_t ended{};
+    waitid(P_PID, static_cast<id_t>(run.pid()), &ended, WEXITED | WNOHANG | WNOWAIT);
+    if (ended.si_pid != 0) return false;
+    usleep(1000);
+  }
+  return true;
+}
+
 TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
   struct Case {
     const char* ranks;
@@ -383,16 +401,43 @@ TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
                                     "--max-epochs", "1000000", "--out", in_scratch("run")});
     std::filesystem::remove_all(scratch / "run");
     ProgramRun run(arguments, {{"LOCKSTEP_DATA", data.path().string()}});
-    // Once a checkpoint exists, the program is training.
-    while (!std::filesystem::exists(scratch / "run" / "checkpoint.safetensors")) {
-      ASSERT_EQ(waitid(P_PID, run.pid(), nullptr, WEXITED | WNOHANG | WNOWAIT), 0);
-      usleep(1000);
-    }
+    ASSERT_TRUE(begins_to_train(run, scratch / "run")) << run.wait().err;
     kill(run.pid(), signal);
     const ProgramResult result = run.wait();
     EXPECT_EQ(result.exit_code, 128 + signal) << result.err;
     EXPECT_THAT(result.err, HasSubstr(line));
     EXPECT_EQ(result.left_behind, 0) << ranks << " ranks, signal " << signal;
+  }
+}
+
+bool ignores(pid_t process, int signal) {
+  std::ifstream status(str("/proc/", process, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("SigIgn:")) continue;
+    return ((std::stoull(line.substr(7), nullptr, 16) >> (signal - 1)) & 1) != 0;
+  }
+  return false;
+}
+
+// A shell starts background programs of a script with SIGINT ignored, so that Ctrl-C does not end
+// them.
+TEST_F(TrainCommand, LeavesASignalIgnoredThatItWasStartedToIgnore) {
+  for (const auto& [ignored, ending] : {std::pair{SIGINT, SIGTERM}, {SIGTERM, SIGINT}}) {
+    SCOPED_TRACE(ignored);
+    std::filesystem::remove_all(scratch / "run");
+    ProgramRun run(command({"mnist", "--batch-size", "4", "--max-epochs", "1000000", "--out",
+                            in_scratch("run")}),
+                   {{"LOCKSTEP_DATA", data.path().string()}},
+                   [number = ignored] { signal(number, SIG_IGN); });
+    ASSERT_TRUE(begins_to_train(run, scratch / "run")) << run.wait().err;
+    EXPECT_TRUE(ignores(run.pid(), ignored));
+    EXPECT_FALSE(ignores(run.pid(), ending));
+    kill(run.pid(), ignored);
+    kill(run.pid(), ending);
+    const ProgramResult result = run.wait();
+    EXPECT_EQ(result.exit_code, 128 + ending) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(str("error: interrupted by signal ", ending, " (")));
+    EXPECT_THAT(result.err, Not(HasSubstr(str("error: interrupted by signal ", ignored, " ("))));
   }
 }
 
@@ -436,7 +481,7 @@ TEST_F(TrainCommand, ClearsTheBarOfADeadRankBeforeTheError) {
                  [&] { terminal.take_output(); });
   std::string seen;
   std::thread reader([&] { seen = terminal.read_all(); });
-  while (!std::filesystem::exists(scratch / "run" / "checkpoint.safetensors")) usleep(1000);
+  EXPECT_TRUE(begins_to_train(run, scratch / "run"));
   for (const pid_t rank : children_of(run.pid())) kill(rank, SIGKILL);
   EXPECT_EQ(run.wait().exit_code, 1);
   reader.join();

@@ -1,10 +1,15 @@
-// Where each option of `lockstep train` is stored.
+// Where each option of `lockstep train` is stored, and which defaults of recipes --help names.
 #include <lockstep/cli/train/train_settings.h>
 
+#include <string>
 #include <utility>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
+
+#include <lockstep/recipes/recipe.h>
 #include <tests/cli/option_table.h>
 
 namespace lockstep::cli {
@@ -128,6 +133,26 @@ TEST(TrainOptions, ReachTheirOwnFields) {
           {{"--log-dir", "logs"}, [](auto& a) { a.log_dir = "logs"; }},
           {{"--mlflow-uri", "http://host:1"}, [](auto& a) { a.mlflow_uri = "http://host:1"; }},
       });
+}
+
+TEST(TrainOptions, NameTheirRecipesAndDefaults) {
+  CLI::App command;
+  TrainArguments arguments;
+  add_train_options(command, arguments);
+  const auto help = [&](const char* name) { return command.get_option(name)->get_description(); };
+  EXPECT_EQ(help("--model"),
+            "Network: resnet18, resnet34, resnet50 (classify only, default resnet18)");
+  EXPECT_EQ(help("--image-size"),
+            "Side of the network's input images, in pixels (classify and autoencoder only, "
+            "default 224 for classify, 160 for autoencoder)");
+  EXPECT_THAT(help("--val-fraction"),
+              testing::EndsWith(" (classify and autoencoder only, default 0.2)"));
+  EXPECT_THAT(help("--cache"), testing::HasSubstr(" (classify and autoencoder only, --loader "));
+  // A run without these options uses these defaults.
+  const auto choices_of = [](const char* name) { return resolve_recipe(name, {}).recipe->choices; };
+  EXPECT_EQ(choices_of("classify").at(recipes::kModelChoice), "resnet18");
+  EXPECT_EQ(choices_of("classify").at(recipes::kImageSizeChoice), "224");
+  EXPECT_EQ(choices_of("autoencoder").at(recipes::kImageSizeChoice), "160");
 }
 
 }  // namespace

@@ -1,15 +1,24 @@
 // One rank of `lockstep train`, in this process.
 #include <lockstep/cli/train/train_rank.h>
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include <c10/util/Logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/clock.h>
+#include <lockstep/core/environment.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
 #include <lockstep/launch/arrivals.h>
 #include <lockstep/train/task/listener.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/scoped_environment.h>
 
 namespace lockstep::cli {
 namespace {
@@ -23,8 +32,8 @@ class KeptReport final : public Listener {
   RunReport report_{};
 };
 
-// The launcher ends a run whose ranks do not say that they have joined their group.
-TEST(TrainRank, SaysThatItHasJoinedAndTrainsAsItsSettingsSay) {
+// Two steps on one processor.
+TrainSettings settings_of_a_short_run() {
   TrainArguments arguments;
   arguments.recipe = "mnist";
   arguments.accelerator = "cpu";
@@ -36,6 +45,13 @@ TEST(TrainRank, SaysThatItHasJoinedAndTrainsAsItsSettingsSay) {
   arguments.limits.fast_dev_run = 2;
   TrainSettings settings = resolve(arguments);
   settings.quiet = true;
+  return settings;
+}
+
+// The launcher ends a run whose ranks do not say that they have joined their group.
+TEST(TrainRank, SaysThatItHasJoinedAndTrainsAsItsSettingsSay) {
+  TrainSettings settings = settings_of_a_short_run();
+  settings.started = Clock::now() - std::chrono::hours(1);
   KeptReport kept;
   settings.trainer.listeners = {&kept};
   // Never destroyed: the process may join further groups.
@@ -67,8 +83,38 @@ TEST(TrainRank, SaysThatItHasJoinedAndTrainsAsItsSettingsSay) {
   EXPECT_EQ(info.threads_per_rank, 1);
   EXPECT_EQ(info.global_batch, 8);
   EXPECT_GE(info.setup.loader, 100) << "the time to open the data belongs to it";
+  EXPECT_GE(report.seconds_to_first_step, 3600) << "the command began an hour ago";
+  EXPECT_GE(report.seconds_total, report.seconds_to_first_step);
   ASSERT_EQ(report.epochs.size(), 1U);
   EXPECT_EQ(report.epochs[0].steps, 2);
+}
+
+// Warnings of LibTorch and its profiler would stand between the lines of the run.
+TEST(TrainRank, SilencesLibTorchUnlessDebugMessagesAreLogged) {
+  constexpr int kWarnings = 1, kErrors = 2;  // severities of LibTorch's log
+  const testing_support::CapturedLog log;
+  testing_support::ScopedEnvironment environment;
+  const int before = FLAGS_caffe2_log_level;
+  const TrainSettings settings = settings_of_a_short_run();
+  const DataSupplier no_data = [](const LoadRequest&) -> recipes::RecipeData {
+    throw DataError("no data");
+  };
+  const auto begin_run = [&](LogLevel level, const std::optional<std::string>& profiler) {
+    set_log_level(level);
+    FLAGS_caffe2_log_level = kWarnings;
+    environment.set("KINETO_LOG_LEVEL", profiler);
+    EXPECT_THROW(train_rank(settings, no_data), DataError);
+  };
+  begin_run(LogLevel::kInfo, std::nullopt);
+  EXPECT_EQ(FLAGS_caffe2_log_level, kErrors);
+  EXPECT_EQ(environment_string("KINETO_LOG_LEVEL"), "6");
+  begin_run(LogLevel::kInfo, "3");
+  EXPECT_EQ(environment_string("KINETO_LOG_LEVEL"), "3") << "the user's own";
+  begin_run(LogLevel::kDebug, std::nullopt);
+  EXPECT_EQ(FLAGS_caffe2_log_level, kWarnings);
+  EXPECT_EQ(environment_string("KINETO_LOG_LEVEL"), std::nullopt);
+  FLAGS_caffe2_log_level = before;
+  set_log_level(LogLevel::kWarning);
 }
 
 }  // namespace

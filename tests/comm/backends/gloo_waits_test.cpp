@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <ctime>
 #include <exception>
 #include <latch>
+#include <limits>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -325,7 +327,11 @@ class ToldBackend final : public c10d::Backend {
    public:
     Receive() : Work(0, c10d::OpType::RECV) {}
     bool wait(milliseconds) override { return false; }
-    void abort() override {}
+    void abort() override {
+      finish();  // Gloo, too, reports it as complete once a wait for it was interrupted
+      ++interruptions;
+    }
+    std::atomic<int> interruptions = 0;
   };
 
   ToldBackend() : c10d::Backend(0, 2) {}
@@ -334,11 +340,14 @@ class ToldBackend final : public c10d::Backend {
                                            const c10d::AllreduceOptions&) override {
     return sum = c10::make_intrusive<Sum>();
   }
-  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int) override {
-    return c10::make_intrusive<Receive>();
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int tag) override {
+    auto receive = c10::make_intrusive<Receive>();
+    if (tag != std::numeric_limits<int>::max()) message = receive;
+    return receive;
   }
 
-  c10::intrusive_ptr<Sum> sum;  // the last one
+  c10::intrusive_ptr<Sum> sum;          // the last one
+  c10::intrusive_ptr<Receive> message;  // the last one that is no probe of a connection
 };
 
 // Rank 0 of two ranks over a library that obeys the test.
@@ -456,6 +465,27 @@ TEST(Gloo, ADroppedSumIsNoCallUnderWay) {
   EXPECT_TRUE(is_read("rank 0 is in all_reduce[float32, 4] (operation 0)"));
   work = nullptr;
   EXPECT_TRUE(is_read("rank 0 last completed all_reduce[float32, 4] (operation 0)"));
+  rank.library->sum->end();  // so that the group does not wait for it
+}
+
+// A group that forgot a message at the next call would no longer interrupt the waits for it.
+TEST(GlooMessage, IsInterruptedAgainAfterALaterCall) {
+  ToldCaller rank;
+  const auto work = rank.caller.backend->recv(torch::ones({4}), 1, 0);
+  const auto message = rank.library->message;
+  Watchdog& watchdog = *rank.caller.backend->watchdog();
+  const Deadline deadline(seconds(30));
+  while (message->interruptions == 0 && !deadline.expired()) {
+    watchdog.hurry();
+    watchdog.wait_for_news(milliseconds(100));
+  }
+  ASSERT_GT(message->interruptions, 0);
+  ASSERT_TRUE(message->isCompleted());
+  const auto sum = rank.start_sum(torch::ones({4}));
+  const int before = message->interruptions;
+  rank.caller.backend->abort("enough");
+  EXPECT_GT(message->interruptions, before);
+  EXPECT_EQ(message_of<CommError>([&] { work->wait(); }), "enough");
   rank.library->sum->end();  // so that the group does not wait for it
 }
 
