@@ -67,7 +67,7 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string nearest = nearest_word(word, candidates);
-  return nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
+  return nearest.empty() || nearest == word ? "" : "; did you mean '" + nearest + "'?";
 }
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ namespace lockstep {
 /// candidate is close. Leading dashes and the case of letters are ignored.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
-/// "; did you mean 'train'?", or "" if no candidate is close.
+/// "; did you mean 'train'?", or "" if no candidate is close or `word` itself is one.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

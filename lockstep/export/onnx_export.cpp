@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/version.h>
 
@@ -26,7 +27,9 @@ class UnchangedModule {
       modes_.emplace_back(each.get(), each->is_training());
     }
     for (const torch::Tensor& buffer : module.buffers()) {
-      if (buffer.defined()) buffers_.push_back({buffer, buffer.clone(), buffer._version()});
+      // Buffers that were made in inference mode have no version, and refuse to be written to.
+      if (!buffer.defined() || buffer.is_inference()) continue;
+      buffers_.push_back({buffer, buffer.clone(), buffer._version()});
     }
     module.eval();
   }
@@ -180,6 +183,8 @@ OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
                        const std::vector<torch::Tensor>& inputs, const std::filesystem::path& path,
                        const OnnxExportOptions& options) {
   check(options, inputs, path);
+  // The runs are then alike whether or not the caller is in inference mode.
+  const c10::InferenceMode no_inference(false);
   const UnchangedModule unchanged(module);
   const torch::NoGradGuard no_grad;
   const onnx::NamedParameters parameters = named_parameters_of(module);

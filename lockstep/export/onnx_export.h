@@ -73,18 +73,21 @@ using OnnxForward =
 
 /// Exports what `forward` computes with `module`, whose parameters and buffers become the model's
 /// initializers under their names. Use it for a forward() with arguments that are not tensors: a
-/// lambda can bind them. The module runs in eval mode, without gradients, on its current device.
-/// Its mode and buffers are restored, also after an exception; parameters to which forward() itself
-/// writes, as Embedding with max_norm does, are not. Readers of `path` see the old file or the new
-/// one, and an interruption leaves one of them with its external data. After the export the
-/// external data of the old model is removed: a reader that opened the old model but not yet its
-/// data cannot find that data.
+/// lambda can bind them. The module runs in eval mode, without gradients and outside of the
+/// caller's inference mode, on its current device. Its mode and buffers are restored, also after an
+/// exception; parameters to which forward() itself writes, as Embedding with max_norm does, are
+/// not. Readers of `path` see the old file or the new one, and an interruption leaves one of them
+/// with its external data. After the export the external data of the old model is removed: a reader
+/// that opened the old model but not yet its data cannot find that data.
 ///
 /// Throws ConfigError for options out of range, for inputs or outputs that no model can have
 /// (sparse, quantized, nested, complex, float8, on the meta device, or no output at all), for
 /// operators without a lowering (it lists all of them with their places), and for anything that a
-/// trace cannot see. Throws DataError if the file cannot be written. Uses the tracer of the calling
-/// thread; no other thread may use the module meanwhile.
+/// trace cannot see, such as the casts of autocast. Exceptions of your own that `forward` throws
+/// for `inputs` pass through. A c10::Error is nested (std::rethrow_if_nested) in a ConfigError that
+/// says for which inputs and where `forward` failed, and so is any exception that it throws for
+/// other inputs, which the export makes. Throws DataError if the file cannot be written. Uses the
+/// tracer of the calling thread; no other thread may use the module meanwhile.
 LOCKSTEP_API OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
                                     const std::vector<torch::Tensor>& inputs,
                                     const std::filesystem::path& path,
@@ -121,25 +124,6 @@ void append_outputs(const std::vector<Member>& outputs, std::vector<torch::Tenso
   for (const auto& member : outputs) append_outputs(member, to);
 }
 
-template <class Module, std::size_t... I>
-bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
-                  std::vector<torch::Tensor>& outputs, std::index_sequence<I...>) {
-  if constexpr (requires { module.forward(inputs[I]...); }) {
-    append_outputs(module.forward(inputs[I]...), outputs);
-    return true;
-  } else {
-    return false;
-  }
-}
-
-/// Calls module.forward() with all of `inputs` if there are `kCount` and forward() takes that many.
-template <std::size_t kCount, class Module>
-bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
-                  std::vector<torch::Tensor>& outputs) {
-  return inputs.size() == kCount &&
-         forward_with(module, inputs, outputs, std::make_index_sequence<kCount>());
-}
-
 /// Calls module.forward() with `inputs`, one for each of its arguments, or as a list.
 template <class Module>
 bool forward_with_all(Module& module, const std::vector<torch::Tensor>& inputs,
@@ -148,13 +132,10 @@ bool forward_with_all(Module& module, const std::vector<torch::Tensor>& inputs,
                 "the module has no forward() whose parameter has a declared type, a tensor or a "
                 "list of them, so that it is not known what it must get; declare the type, or give "
                 "export_onnx() a function that calls it");
-  if (forward_with<1>(module, inputs, outputs) || forward_with<2>(module, inputs, outputs) ||
-      forward_with<3>(module, inputs, outputs) || forward_with<4>(module, inputs, outputs) ||
-      forward_with<5>(module, inputs, outputs) || forward_with<6>(module, inputs, outputs)) {
-    return true;
-  }
+  const auto append = [&outputs](const auto& result) { append_outputs(result, outputs); };
+  if (forward_one_by_one(module, inputs, append)) return true;
   if constexpr (requires { module.forward(inputs); }) {
-    append_outputs(module.forward(inputs), outputs);
+    append(module.forward(inputs));
     return true;
   } else {
     return false;
@@ -176,8 +157,9 @@ OnnxExport export_onnx(ModuleHolder& net, const std::vector<torch::Tensor>& inpu
     std::vector<torch::Tensor> outputs;
     if (!detail::forward_with_all(module, given, outputs)) {
       throw ConfigError(str("export_onnx: forward() does not take ", given.size(),
-                            " tensors; give one example for each of its arguments (more than six "
-                            "must be one argument, a list of tensors), or a function that calls "
+                            " tensors; give one example for each of its arguments (more than ",
+                            detail::kMostForwardArguments,
+                            " must be one argument, a list of tensors), or a function that calls "
                             "it"));
     }
     return outputs;

@@ -152,6 +152,7 @@ class DistributedDataParallel {
       : module_(std::move(module)),
         core_(detail::module_in(module_, kName), std::move(group), options) {}
 
+  /// Returns what the module's forward() returns. Exceptions of the module pass through unchanged.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     detail::require_same_module(module_, wrapped_, kName);

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/cli/bench/step_settings.h>
-#include <lockstep/cli/data/preview_options.h>
+#include <lockstep/cli/data/preview.h>
 #include <lockstep/cli/data_choice.h>
 #include <lockstep/cli/explain/pipeline_settings.h>
 #include <lockstep/cli/simulate/simulate_settings.h>

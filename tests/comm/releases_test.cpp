@@ -6,10 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -27,13 +25,14 @@
 #include <tests/comm/backends/shm_group.h>
 #include <tests/comm/served_store.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/process_usage.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::comm {
 namespace {
 
 struct Holdings {
-  std::ptrdiff_t descriptors = 0;
+  std::size_t descriptors = 0;
   int shared_maps = 0;
   bool operator==(const Holdings&) const = default;
 };
@@ -43,8 +42,7 @@ void PrintTo(const Holdings& held, std::ostream* out) {
 }
 
 Holdings holdings_now() {
-  Holdings held;
-  held.descriptors = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  Holdings held{.descriptors = testing_support::descriptor_count()};
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     if (line.find("/memfd:lockstep") != std::string::npos) ++held.shared_maps;

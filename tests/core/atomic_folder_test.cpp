@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -22,6 +23,7 @@
 #include <lockstep/core/error.h>
 #include <tests/core/replaced_fsync.h>
 #include <tests/support/messages.h>
+#include <tests/support/process_usage.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
@@ -237,9 +239,6 @@ class Flushes : public ::testing::Test {
       return errno == 0 ? 0 : -1;
     };
   }
-  static std::ptrdiff_t descriptors() {
-    return std::distance(fs::directory_iterator("/proc/self/fd"), {});
-  }
 };
 
 // A name survives a crash of the machine only if its folder is flushed after it was given, and what
@@ -266,7 +265,7 @@ TEST_F(Flushes, FollowEveryNewName) {
 
 TEST_F(Flushes, ThatAFileSystemDoesNotHaveAreNoFailure) {
   const TemporaryDirectory parent;
-  const auto before = descriptors();
+  const std::size_t before = testing_support::descriptor_count();
   flush_by([](const std::string&) { return EINVAL; });
   flush_names(parent.path());
   flush_by([](const std::string&) { return EIO; });
@@ -277,7 +276,7 @@ TEST_F(Flushes, ThatAFileSystemDoesNotHaveAreNoFailure) {
   parent.write("file", "not a folder");
   EXPECT_EQ(message_of<DataError>([&] { flush_names(parent / "file"); }),
             "cannot flush " + (parent / "file").string() + ": Not a directory");
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_EQ(testing_support::descriptor_count(), before);
 }
 
 // A program that has closed its standard input gets the descriptor 0 for the folder.

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -28,6 +27,7 @@
 #include <lockstep/core/file_lock.h>
 #include <tests/core/replaced_fsync.h>
 #include <tests/support/messages.h>
+#include <tests/support/process_usage.h>
 #include <tests/support/temporary_directory.h>
 
 // Replaces the C library's fsync() in this program, so that a test sees what is flushed, and when.
@@ -64,15 +64,14 @@ TEST(MappedFile, ShowsTheWholeFileAndSurvivesMoving) {
 }
 
 // The number of this process's open descriptors, and that of its maps of files in `directory`.
-std::pair<std::ptrdiff_t, std::size_t> open_and_mapped(const TemporaryDirectory& directory) {
-  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+std::pair<std::size_t, std::size_t> open_and_mapped(const TemporaryDirectory& directory) {
   const std::string maps = read_text("/proc/self/maps");
   const std::string folder = std::filesystem::canonical(directory.path()).string();
   std::size_t mapped = 0;
   for (auto at = maps.find(folder); at != std::string::npos; at = maps.find(folder, at + 1)) {
     ++mapped;
   }
-  return {open, mapped};
+  return {testing_support::descriptor_count(), mapped};
 }
 
 TEST(Files, LeaveNothingOpenOrMapped) {

@@ -35,6 +35,8 @@ TEST(Suggestion, FindsTheNearestWord) {
   EXPECT_EQ(nearest_word("batch-xixx", words), "");
   EXPECT_EQ(did_you_mean("trian", words), "; did you mean 'train'?");
   EXPECT_EQ(did_you_mean("export", words), "");
+  EXPECT_EQ(did_you_mean("train", words), "") << "is known";
+  EXPECT_EQ(did_you_mean("Train", words), "; did you mean 'train'?");
 }
 
 }  // namespace

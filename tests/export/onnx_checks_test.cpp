@@ -1,10 +1,18 @@
-// What export_onnx() refuses before it runs forward(), and of what forward() returns.
+// What export_onnx() refuses before it runs forward(), and of what forward() returns or throws.
+#include <exception>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <ATen/autocast_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <torch/nn/modules/batchnorm.h>
 
 #include <tests/export/exported_code.h>
 
@@ -74,6 +82,120 @@ TEST_F(OnnxChecks, OutputsThatAModelCannotReturn) {
   EXPECT_THAT(refusal_of_outputs([](const Tensor& y) { return Tensors{at::complex(y, y)}; }),
               HasSubstr("export_onnx: output 0 is of type ComplexFloat"));
   EXPECT_EQ(refusal_of_outputs([](const Tensor& y) { return Tensors{y}; }), "nothing was refused");
+}
+
+TEST_F(OnnxChecks, AConstantOutput) {
+  EXPECT_THAT(
+      refusal_of_outputs([](const Tensor& y) { return Tensors{y, torch::tensor({1.0F, 2.0F})}; }),
+      AllOf(HasSubstr("an output is not computed from the inputs or parameters"),
+            HasSubstr("register it with register_buffer() and return the buffer")));
+}
+
+// LibTorch's text has a backtrace, and says nothing of the inputs.
+TEST_F(OnnxChecks, AnErrorOfLibTorchInForward) {
+  nn::Sequential net(nn::Linear(3, 3));
+  const OnnxForward forward = [&](const Tensors& x) { return Tensors{net->forward(x[0])}; };
+  try {
+    export_onnx(*net, forward, {torch::rand({2, 4}), torch::ones({2}, torch::kLong)},
+                folder / "net.onnx");
+    FAIL() << "nothing was refused";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "export_onnx: forward() fails with the example (Float [2, 4], Long [2]) in 0 "
+                 "(parameter 0.weight): mat1 and mat2 shapes cannot be multiplied (2x4 and 3x3)");
+    EXPECT_THROW(std::rethrow_if_nested(error), c10::Error);
+  }
+  const testing_support::Code own_check = [](const Tensor& y) {
+    TORCH_CHECK(y.dim() == 3, "no sequence");
+    return y;
+  };
+  EXPECT_EQ(refusal(own_check, 2),
+            "export_onnx: forward() fails with the example (Float [2, 3]) after 0 (parameter "
+            "0.weight): no sequence");
+}
+
+// The user has not seen these inputs, and does not know that there are any.
+TEST_F(OnnxChecks, AnExceptionForInputsThatTheExportMakes) {
+  nn::Sequential net(nn::Linear(3, 3));
+  const OnnxForward pairs = [&](const Tensors& x) {
+    const Tensor y = net->forward(x[0]);
+    if (y.size(0) != 2) throw std::invalid_argument("two samples");
+    return Tensors{y};
+  };
+  try {
+    export_onnx(*net, pairs, {torch::rand({2, 3})}, folder / "net.onnx");
+    FAIL() << "nothing was refused";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "export_onnx: forward() fails with a batch of 3 (Float [3, 3]) after 0 (parameter "
+                 "0.weight): two samples; export with dynamic_batch = false if it takes only some "
+                 "batches");
+    EXPECT_THROW(std::rethrow_if_nested(error), std::invalid_argument);
+  }
+  std::optional<double> first;
+  const testing_support::Code one_sum = [&](const Tensor& y) {
+    const auto sum = y.sum().item<double>();
+    if (!first) first = sum;
+    if (sum != *first) throw std::invalid_argument("another sum");
+    return y;
+  };
+  EXPECT_EQ(refusal(one_sum, 2),
+            "export_onnx: forward() fails with other values (Float [2, 3]) after 0 (parameter "
+            "0.weight): another sum; it must take inputs with other values than the example's");
+}
+
+class AutocastOnCpu {
+ public:
+  AutocastOnCpu() {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::increment_nesting();
+  }
+  ~AutocastOnCpu() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  AutocastOnCpu(const AutocastOnCpu&) = delete;
+  AutocastOnCpu& operator=(const AutocastOnCpu&) = delete;
+};
+
+TEST_F(OnnxChecks, Autocast) {
+  nn::Sequential net(nn::Linear(3, 3));
+  const Tensors example = {torch::rand({2, 3})};
+  const OnnxForward plain = [&](const Tensors& x) { return Tensors{net->forward(x[0])}; };
+  const OnnxForward casting = [&](const Tensors& x) {
+    const AutocastOnCpu autocast;
+    return plain(x);
+  };
+  const std::string refused =
+      "export_onnx: forward() computes under autocast (BFloat16 on cpu), whose casts differ from "
+      "run to run; export outside of the autocast scope, and set half for a model that computes in "
+      "float16";
+  EXPECT_EQ(refusal_of(*net, casting, example), refused);
+  {
+    const AutocastOnCpu autocast;
+    EXPECT_EQ(refusal_of(*net, plain, example), refused);
+  }
+  EXPECT_EQ(refusal_of(*net, plain, example), "nothing was refused");
+}
+
+TEST_F(OnnxChecks, TheCallersInferenceModeChangesNothing) {
+  const Tensors example = {torch::rand({2, 3})};
+  const auto exported = [&](nn::Sequential& net) {
+    const OnnxForward forward = [&](const Tensors& x) { return Tensors{net->forward(x[0])}; };
+    EXPECT_EQ(refusal_of(*net, forward, example), "nothing was refused");
+    return testing_support::read_text(folder / "net.onnx");
+  };
+  const auto make = [] { return nn::Sequential(nn::Linear(3, 3), nn::BatchNorm1d(3)); };
+  nn::Sequential net = make();
+  const std::string expected = exported(net);
+  {
+    const c10::InferenceMode inference;
+    EXPECT_EQ(exported(net), expected);
+    EXPECT_TRUE(c10::InferenceMode::is_enabled());
+    net = make();  // its tensors have no versions
+    EXPECT_NE(exported(net), expected);
+  }
+  EXPECT_NE(exported(net), expected);
 }
 
 TEST_F(OnnxChecks, AnExportInsideOfAnother) {

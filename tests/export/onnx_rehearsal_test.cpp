@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -307,7 +308,6 @@ TEST_F(OnnxRehearsal, AnUnusedCallForOneOfTheRecordedBatches) {
                         "output depends, at aten::abs"));
 }
 
-// What no output depends on may follow the batch in ways that a model could not.
 // What forward() does after an exception is a branch, which a trace does not show.
 TEST_F(OnnxRehearsal, ExceptionsThatForwardCatches) {
   const auto fails = [](const Tensor& x) { return x.add(torch::ones({2, 7})); };
@@ -368,6 +368,37 @@ TEST_F(OnnxRehearsal, ExceptionsForOtherValues) {
               HasSubstr("forward() catches an exception of an operation"));
 }
 
+// The error shows why forward() throws its own exception: because of the difference, if there was
+// one, otherwise because of what the exception says.
+TEST_F(OnnxRehearsal, ExceptionsThatForwardReplaces) {
+  const auto replaced = [](const Code& code) -> Code {
+    return [code](const Tensor& x) {
+      try {
+        return code(x);
+      } catch (const std::exception&) {
+        throw std::runtime_error("at most 99 samples");
+      }
+    };
+  };
+  EXPECT_THAT(
+      refusal(replaced([](const Tensor& x) { return x.size(0) > 99 ? x.exp() : x.relu(); }), 3),
+      HasSubstr("with a batch of 100, forward() goes another way after 0 (parameter 0.weight): it "
+                "calls aten::exp where aten::relu was recorded"));
+  // item() of several elements fails in a rehearsal as well.
+  EXPECT_THAT(refusal(replaced([](const Tensor& x) {
+                        if (x.size(0) > 99) x.item();
+                        return x.relu();
+                      }),
+                      3),
+              HasSubstr("forward() fails with a batch of 100 after 0 (parameter 0.weight): at most "
+                        "99 samples; export with dynamic_batch = false"));
+  const Code reads = [](const Tensor& x) {
+    return x.sum().item<float>() > 1e9F ? x.relu() : x.sigmoid();
+  };
+  EXPECT_EQ(refusal(replaced(reads), 3, {.allow_reads = true}), "nothing was refused");
+}
+
+// What no output depends on may follow the batch in ways that a model could not.
 TEST_F(OnnxRehearsal, CallsThatAreAlikeOrMatterToNoOutput) {
   const std::vector<Code> codes = {
       [](const Tensor& x) { return x.multiply(2).divide(3).subtract(1).clip(0, 1); },

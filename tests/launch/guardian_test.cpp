@@ -5,19 +5,20 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
-#include <iterator>
+#include <cstddef>
 
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <tests/launch/channel.h>
 #include <tests/launch/few_descriptors.h>
 #include <tests/support/messages.h>
+#include <tests/support/process_usage.h>
 
 namespace lockstep::launch {
 namespace {
 
 using testing_support::Channel;
+using testing_support::descriptor_count;
 using testing_support::FewDescriptors;
 using testing_support::message_of;
 
@@ -55,12 +56,9 @@ TEST(Guardian, ReportsWhyARankCouldNotBeStarted) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "UndefinedBehaviorSanitizer opens pipes, too, and takes a failure for a defect";
 #endif
-  const auto descriptors_in_use = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-  };
   for (const bool ranks_exec : {false, true}) {
     Channel alive;
-    const auto before = descriptors_in_use();
+    const std::size_t before = descriptor_count();
     const LaunchOptions options = {
         .nproc_per_node = 8, .ranks_exec = ranks_exec, .rank_output = RankOutput::kInherited};
     {
@@ -68,7 +66,7 @@ TEST(Guardian, ReportsWhyARankCouldNotBeStarted) {
       EXPECT_EQ(message_of<Error>([&] { launch_ranks(options, wait_to_be_killed); }),
                 "cannot open a pipe: Too many open files");
     }
-    EXPECT_EQ(descriptors_in_use(), before);
+    EXPECT_EQ(descriptor_count(), before);
     EXPECT_TRUE(alive.wait_for_end()) << "a rank still runs";
   }
 }

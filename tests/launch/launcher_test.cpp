@@ -10,7 +10,6 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
@@ -19,6 +18,7 @@
 #include <lockstep/core/error.h>
 #include <tests/launch/channel.h>
 #include <tests/support/messages.h>
+#include <tests/support/process_usage.h>
 #include <tests/support/scoped_environment.h>
 
 namespace lockstep::launch {
@@ -27,16 +27,12 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 using testing_support::Channel;
+using testing_support::descriptor_count;
 
 int my_rank() { return worker_environment()->rank; }
 
 [[noreturn]] void hang() {
   while (true) pause();
-}
-
-std::size_t open_descriptors() {
-  return static_cast<std::size_t>(
-      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
 // Variables of a launcher around this one must not reach the ranks, and stay as they are here.
@@ -207,7 +203,7 @@ TEST(Launcher, NamesTheRankThatFailed) {
   };
   for (const Failing& expected : cases) {
     SCOPED_TRACE(expected.what);
-    const std::size_t descriptors = open_descriptors();
+    const std::size_t descriptors = descriptor_count();
     const auto start = Clock::now();
     const LaunchResult result = launch_ranks({.nproc_per_node = 3}, [&] {
       if (my_rank() == 1) expected.fail();
@@ -219,7 +215,7 @@ TEST(Launcher, NamesTheRankThatFailed) {
     EXPECT_THAT(result.message, StartsWith(expected.message));
     EXPECT_EQ(result.message.find('\n'), std::string::npos);
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
-    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(descriptor_count(), descriptors);
   }
 }
 

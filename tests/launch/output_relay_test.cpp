@@ -14,9 +14,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -27,6 +25,7 @@
 #include <tests/launch/channel.h>
 #include <tests/launch/few_descriptors.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/process_usage.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::launch {
@@ -34,6 +33,7 @@ namespace {
 
 using testing_support::CapturedLog;
 using testing_support::Channel;
+using testing_support::descriptor_count;
 using testing_support::FewDescriptors;
 
 // Takes this process's standard output, and its standard error if asked for, into a pipe.
@@ -110,16 +110,11 @@ TEST(OutputRelay, KeepsTheOrderOfTwoStreamsInOneFile) {
   EXPECT_EQ(result.message, "");
 }
 
-// The number of open descriptors of this process.
-std::ptrdiff_t descriptors_of_process() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-}
-
 // How many descriptors each of two ranks has, in lines such as "0: 9".
 std::vector<std::string> descriptors_of_ranks(RankOutput rank_output) {
   const Channel counts;
   const LaunchResult result = launch_ranks({.nproc_per_node = 2, .rank_output = rank_output}, [&] {
-    counts.write_line(str(environment_string("RANK").value(), ": ", descriptors_of_process()));
+    counts.write_line(str(environment_string("RANK").value(), ": ", descriptor_count()));
   });
   EXPECT_EQ(result.message, "");
   std::vector<std::string> lines = {counts.read_line(), counts.read_line()};
@@ -130,11 +125,11 @@ std::vector<std::string> descriptors_of_ranks(RankOutput rank_output) {
 // A rank that held the pipe of another would hide from the relay that the other has ended.
 TEST(OutputRelay, LeavesARankNoDescriptorButItsOutput) {
   OutputPipe output;
-  const std::ptrdiff_t before = descriptors_of_process();
+  const std::size_t before = descriptor_count();
   const auto without_relay = descriptors_of_ranks(RankOutput::kInherited);
   for (const RankOutput rank_output : {RankOutput::kWholeLines, RankOutput::kLabelled}) {
     EXPECT_EQ(descriptors_of_ranks(rank_output), without_relay);
-    EXPECT_EQ(descriptors_of_process(), before) << "the launcher keeps none";
+    EXPECT_EQ(descriptor_count(), before) << "the launcher keeps none";
   }
 }
 
@@ -223,7 +218,7 @@ TEST(OutputRelay, GoesOnForAProcessInTheBackground) {
 TEST(OutputRelay, IsGivenUpWhereTheSystemRefusesItsPipes) {
   constexpr int kRanks = 8;
   OutputPipe output;
-  const std::ptrdiff_t before = descriptors_of_process();
+  const std::size_t before = descriptor_count();
   const CapturedLog log;
   LaunchResult result;
   {
@@ -231,7 +226,7 @@ TEST(OutputRelay, IsGivenUpWhereTheSystemRefusesItsPipes) {
     const FewDescriptors few(kRanks + 6);
     result = launch_ranks({.nproc_per_node = kRanks}, [] { write_out("x\n"); });
   }
-  EXPECT_EQ(descriptors_of_process(), before);
+  EXPECT_EQ(descriptor_count(), before);
   std::string expected;
   for (int rank = 0; rank < kRanks; ++rank) expected += "x\n";
   EXPECT_EQ(output.text(), expected);

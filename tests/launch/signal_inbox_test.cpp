@@ -7,14 +7,14 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
+#include <cstddef>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <string>
 
 #include <lockstep/core/error.h>
 #include <lockstep/launch/launcher.h>
+#include <tests/support/process_usage.h>
 
 namespace lockstep::launch {
 namespace {
@@ -128,10 +128,7 @@ void on_child(int) {}
 // were all the time. A second inbox finds what the first one found.
 TEST(SignalInbox, RestoresWhatItChanges) {
   with_own_signals([] {
-    const auto descriptors = [] {
-      return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-    };
-    const auto before = descriptors();
+    const std::size_t before = testing_support::descriptor_count();
     std::signal(SIGCHLD, on_child);
     sigset_t blocked;
     sigemptyset(&blocked);
@@ -153,7 +150,7 @@ TEST(SignalInbox, RestoresWhatItChanges) {
       struct sigaction of_child{};
       sigaction(SIGCHLD, nullptr, &of_child);
       LOCKSTEP_CHECK(of_child.sa_handler == on_child, time);
-      LOCKSTEP_CHECK(descriptors() == before, time);
+      LOCKSTEP_CHECK(testing_support::descriptor_count() == before, time);
     }
   });
 }

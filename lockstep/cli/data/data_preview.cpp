@@ -13,7 +13,6 @@
 #include <lockstep/bench/json_text.h>
 #include <lockstep/cli/data/data.h>
 #include <lockstep/cli/data/preview.h>
-#include <lockstep/cli/data/preview_options.h>
 #include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/loader_data.h>

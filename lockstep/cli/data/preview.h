@@ -1,16 +1,23 @@
-// A contact sheet of a data set's images, as a Loader passes them to a network.
+// A contact sheet of a data set's images, as a Loader passes them to a network, and the options of
+// `lockstep data preview`, which draws it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <lockstep/cli/loader_data.h>
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/datasets/dataset.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/contact_sheet.h>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep::cli {
 
@@ -25,6 +32,22 @@ struct PreviewOptions {
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   BatchMix mix;  ///< the sheet's images form one batch; each row is mixed with the one above
 };
+
+/// The options as given by the user. Those that are words here are not yet in `choice` and
+/// `options`.
+struct PreviewArguments {
+  LoaderDataChoice choice{.source_option = "SOURCE"};
+  PreviewOptions options;
+  std::string engine = "native";
+  std::string mix = "none";
+  std::string on_corrupt_image = "stop";
+  std::string decoding = "exact";
+  std::string out;
+  std::string json;
+};
+
+/// Adds SOURCE and all options to `command`; parsing writes them into `to`, which must outlive it.
+void add_preview_options(CLI::App& command, PreviewArguments& to);
 
 /// An image as used for training in one epoch.
 struct PreviewVersion {

@@ -1,4 +1,4 @@
-#include <lockstep/cli/data/preview_options.h>
+#include <lockstep/cli/data/preview.h>
 
 #include <CLI/CLI.hpp>
 

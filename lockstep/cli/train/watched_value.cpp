@@ -5,6 +5,7 @@
 
 #include <lockstep/bench/word_list.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/suggestion.h>
 
 namespace lockstep::cli {
 
@@ -31,9 +32,12 @@ WatchedValue parse_watched_value(const std::string& option, const std::string& t
   }
   const bool is_loss = watched.metric == "loss" || watched.metric == "train_loss";
   if (parts.size() == 3 || is_loss) return watched;
-  throw ConfigError(lockstep::str("train: ", option, " ", text,
-                                  " must say whether larger or smaller is better: ", text,
-                                  ":max or ", text, ":min"));
+  // Values of the recipes' evaluations. Each recipe has some of them.
+  const std::vector<std::string> known = {"loss", "train_loss", "accuracy", "psnr"};
+  throw ConfigError(
+      lockstep::str("train: ", option, " ", text,
+                    " must say whether larger or smaller is better: end it with :max or :min",
+                    did_you_mean(watched.metric, known)));
 }
 
 }  // namespace lockstep::cli

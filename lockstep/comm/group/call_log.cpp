@@ -17,9 +17,8 @@ CallLog::CallLog(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path
 CallLog::~CallLog() { recorder_->remove_group(group_); }
 
 void CallLog::number(Collective& call) noexcept {
-  const CallKind kind = call.description.kind;
-  const bool message = kind == CallKind::kSend || kind == CallKind::kRecv;
-  call.number = (message ? messages_ : collectives_).fetch_add(1, std::memory_order_relaxed);
+  auto& counter = detail::is_message(call.description) ? messages_ : collectives_;
+  call.number = counter.fetch_add(1, std::memory_order_relaxed);
 }
 
 namespace {

@@ -104,7 +104,7 @@ bool ProcessGroup::Impl::run_at_once(comm::Prepared& prepared) {
 
 bool ProcessGroup::Impl::needs_no_work(comm::Collective& call) const {
   const CallKind kind = call.description.kind;
-  if (kind == CallKind::kSend || kind == CallKind::kRecv || compares_first()) return false;
+  if (detail::is_message(call.description) || compares_first()) return false;
   if (ends_later_) return false;
   if (nan_check_ && reduces(kind)) return false;
   if (kind != CallKind::kAllReduce) return true;
@@ -140,10 +140,9 @@ auto ProcessGroup::Impl::noting(std::span<const comm::FlightRecorder::Id> ids,
 }
 
 ProcessGroup::Impl::Started ProcessGroup::Impl::begin(comm::Prepared& prepared, int tag) {
-  const CallKind kind = prepared.call.description.kind;
   std::unique_lock turn(order_mutex_, std::defer_lock);
   // A message may have to start while another thread's collective compares the ranks' calls.
-  if (kind != CallKind::kSend && kind != CallKind::kRecv) turn.lock();
+  if (!detail::is_message(prepared.call.description)) turn.lock();
   log->number(prepared.call);
   const auto id = log->created(prepared.call);
   if (must_wait(prepared)) return {begin_staged(prepared, tag, id), id};
@@ -209,7 +208,7 @@ comm::Message ProcessGroup::Impl::message_of(comm::Collective& call, int tag) {
 
 std::shared_ptr<Work> ProcessGroup::Impl::hand_over(comm::Collective& call, int tag) {
   const CallKind kind = call.description.kind;
-  if (kind == CallKind::kSend || kind == CallKind::kRecv) {
+  if (detail::is_message(call.description)) {
     comm::Message message = message_of(call, tag);
     if (kind == CallKind::kSend)
       return backend->send(std::move(message.tensor), *message.peer, tag);

@@ -1,5 +1,10 @@
-// What the declaration of a module's forward() says about its parameters.
+// What the declaration of a module's forward() says about its parameters, and a call with as many
+// arguments as there are inputs.
 #pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -18,6 +23,30 @@ constexpr bool forward_takes_anything() {
       requires(Module& module, const Element& x) { module.forward(x, x, x); } ||
       requires(Module& module, const Element& x) { module.forward(x, x, x, x); };
   return !kIsDeclared && !kTakesSeveral;
+}
+
+/// A forward() with more arguments than this must take a list of elements.
+inline constexpr std::size_t kMostForwardArguments = 6;
+
+template <class Module, class Element, class Use, std::size_t... Index>
+bool forward_one_by_one(Module& module, const std::vector<Element>& inputs, const Use& use,
+                        std::index_sequence<Index...>) {
+  if constexpr (requires { module.forward(inputs[Index]...); }) {
+    if (inputs.size() != sizeof...(Index)) return false;
+    use(module.forward(inputs[Index]...));
+    return true;
+  } else {
+    return false;
+  }
+}
+
+/// Calls `use` with what module.forward() returns for `inputs`, each of which is one argument.
+/// Returns false, without a call, if forward() does not take that many.
+template <class Module, class Element, class Use>
+bool forward_one_by_one(Module& module, const std::vector<Element>& inputs, const Use& use) {
+  return [&]<std::size_t... Before>(std::index_sequence<Before...>) {
+    return (forward_one_by_one(module, inputs, use, std::make_index_sequence<Before + 1>()) || ...);
+  }(std::make_index_sequence<kMostForwardArguments>());
 }
 
 }  // namespace lockstep::detail

@@ -75,12 +75,9 @@ bool are_separate_parts(const Value& list) {
 
 // Returns the argument that the result may be a view of; null if the result has its own memory.
 const Value* viewed(const Node& node) {
-  static const std::set<std::string> kSameInEvalMode = {"aten::dropout", "aten::feature_dropout",
-                                                        "aten::alpha_dropout",
-                                                        "aten::feature_alpha_dropout"};
   if (node.kind() == c10::prim::ListUnpack) return node.input(0);
   if (node.inputs().empty()) return nullptr;
-  if (kSameInEvalMode.contains(node.kind().toQualString())) return node.input(0);
+  if (is_dropout(node.kind().toQualString())) return node.input(0);
   const c10::FunctionSchema* const schema = node.maybeSchema();
   if (schema == nullptr || schema->returns().empty()) return nullptr;
   const c10::AliasInfo* const alias = schema->returns()[0].alias_info();
@@ -108,6 +105,13 @@ bool is_used_behind(const Value& value, const Node& node) {
 }
 
 }  // namespace
+
+bool is_dropout(const std::string& name) {
+  static const std::set<std::string> kNames = {"aten::dropout", "aten::feature_dropout",
+                                               "aten::alpha_dropout",
+                                               "aten::feature_alpha_dropout"};
+  return kNames.contains(name);
+}
 
 void require_plain_writes(const torch::jit::Graph& graph, std::size_t inputs,
                           const NamedParameters& parameters, const ModuleLocations& locations) {

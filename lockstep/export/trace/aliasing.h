@@ -1,6 +1,8 @@
 // Detects in-place writes that affect values other than the one written to.
 #pragma once
 
+#include <string>
+
 #include <lockstep/export/trace/module_locations.h>
 #include <lockstep/export/trace/recording.h>
 
@@ -12,5 +14,9 @@ namespace lockstep::onnx {
 /// `inputs` is the number of the graph's inputs that are not parameters.
 void require_plain_writes(const torch::jit::Graph& graph, std::size_t inputs,
                           const NamedParameters& parameters, const ModuleLocations& locations);
+
+/// Whether an operation, such as "aten::dropout", returns its first argument itself unless its
+/// third argument says that it is training.
+bool is_dropout(const std::string& name);
 
 }  // namespace lockstep::onnx

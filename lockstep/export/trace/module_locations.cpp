@@ -52,4 +52,12 @@ ModuleLocations module_locations_of(const torch::jit::Graph& graph, std::size_t 
   return locations;
 }
 
+ModuleLocation last_location_in(const torch::jit::Graph& graph, std::size_t inputs,
+                                const NamedParameters& parameters) {
+  const ModuleLocations locations = module_locations_of(graph, inputs, parameters);
+  ModuleLocation last;
+  for (const Node* node : graph.nodes()) last = locations.at(node);
+  return last;
+}
+
 }  // namespace lockstep::onnx

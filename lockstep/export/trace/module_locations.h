@@ -26,4 +26,8 @@ using ModuleLocations = std::unordered_map<const torch::jit::Node*, ModuleLocati
 ModuleLocations module_locations_of(const torch::jit::Graph& graph, std::size_t inputs,
                                     const NamedParameters& parameters);
 
+/// The location of the last operation in `graph`.
+ModuleLocation last_location_in(const torch::jit::Graph& graph, std::size_t inputs,
+                                const NamedParameters& parameters);
+
 }  // namespace lockstep::onnx

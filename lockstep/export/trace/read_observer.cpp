@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include <lockstep/export/trace/module_locations.h>
@@ -24,6 +25,18 @@ void on_end(const at::RecordFunction& function, at::ObserverContext*) {
   if (current_observer != nullptr) current_observer->end(function.name());
 }
 
+// Autocast is on for the operations of some devices.
+std::optional<AutocastUse> autocast_of(c10::ArrayRef<const c10::IValue> arguments) {
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
+    const c10::DeviceType device = argument.toTensor().device().type();
+    if (!at::autocast::is_autocast_available(device)) continue;
+    if (!at::autocast::is_autocast_enabled(device)) continue;
+    return AutocastUse{.device = device, .type = at::autocast::get_autocast_dtype(device)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ReadObserver::ReadObserver(std::size_t inputs, const NamedParameters& parameters,
@@ -42,6 +55,7 @@ ReadObserver::~ReadObserver() {
 
 void ReadObserver::begin(const std::string& name, c10::ArrayRef<const c10::IValue> arguments) {
   if (is_comparing_) return;  // an operation inside of equal()
+  if (!autocast_) autocast_ = autocast_of(arguments);
   is_comparing_ = name == "aten::equal";
   if (is_comparing_) return note_comparison(arguments[0].toTensor(), arguments[1].toTensor());
   if (takes_projection_of_attention(arguments)) forget_comparisons_of_attention();
@@ -122,10 +136,7 @@ bool ReadObserver::depends_on_inputs(const Value* value) const {
 
 std::string ReadObserver::last_parameter() const {
   const auto& graph = *torch::jit::tracer::getTracingState()->graph;
-  const auto locations = module_locations_of(graph, inputs_, parameters_);
-  std::string last;
-  for (const torch::jit::Node* node : graph.nodes()) last = locations.at(node).parameter;
-  return last;
+  return last_location_in(graph, inputs_, parameters_).parameter;
 }
 
 }  // namespace lockstep::onnx

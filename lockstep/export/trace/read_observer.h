@@ -1,19 +1,30 @@
-// Detects when a program reads a value out of a tensor that is being traced.
+// Detects when a program reads a value out of a tensor that is being traced, and whether it
+// computes under autocast.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/record_function.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
 
 #include <lockstep/export/trace/recording.h>
 
 namespace lockstep::onnx {
 
+/// Autocast for the operations of a device, and the type in which it lets them compute.
+struct AutocastUse {
+  c10::DeviceType device = c10::DeviceType::CPU;
+  c10::ScalarType type = c10::ScalarType::BFloat16;
+};
+
 /// While the observer lives, each item() call of this thread on a traced tensor that depends on one
 /// of the graph's first `inputs` inputs, and each comparison of such a tensor by equal(), appends
 /// the name of the last used parameter to `reads`. The tracer does not record such a read: the
-/// number becomes a constant in the graph. A thread may have only one observer.
+/// number becomes a constant in the graph. The observer also notices whether an operation is called
+/// under autocast. A thread may have only one observer.
 class ReadObserver {
  public:
   ReadObserver(std::size_t inputs, const NamedParameters& parameters,
@@ -27,6 +38,8 @@ class ReadObserver {
   void end(const std::string& name);
   /// Called when forward() has returned.
   void finish();
+  /// Nothing if no operation was called under autocast so far.
+  const std::optional<AutocastUse>& autocast() const { return autocast_; }
 
  private:
   struct Comparison {
@@ -50,6 +63,7 @@ class ReadObserver {
   // were its own.
   std::vector<Comparison> compared_{};
   bool is_comparing_ = false;
+  std::optional<AutocastUse> autocast_{};
   at::CallbackHandle callback_;
 };
 

@@ -1,5 +1,7 @@
 #include <lockstep/export/trace/recording.h>
 
+#include <exception>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -26,8 +28,8 @@ Stack stack_of(const Tensors& inputs, const NamedParameters& parameters) {
   return stack;
 }
 
-// Explains the tracer's errors and names the remedy.
-[[noreturn]] void explain(const std::exception& error) {
+// Throws if the error is one of the tracer's own, with the remedy.
+void explain(const std::exception& error) {
   const std::string text = error.what();
   if (text.find("Cannot insert a Tensor that requires grad") != std::string::npos) {
     throw ConfigError(
@@ -37,9 +39,10 @@ Stack stack_of(const Tensors& inputs, const NamedParameters& parameters) {
   if (text.find("did not have observable data dependence") != std::string::npos) {
     throw ConfigError(
         "export_onnx: an output is not computed from the inputs or parameters by operations of "
-        "LibTorch, so that a trace cannot see where it comes from; compute it from the inputs");
+        "LibTorch, so that a trace cannot see where it comes from; compute it from the inputs, or, "
+        "if it is a constant, as torch::tensor() makes it, register it with register_buffer() and "
+        "return the buffer");
   }
-  throw;
 }
 
 // The tracer records the type in view(dtype) as an integer, and no overload of aten::view takes
@@ -56,17 +59,43 @@ void refuse_unknown_forms(const torch::jit::Graph& graph, std::size_t inputs,
   }
 }
 
+// Autocast casts a weight in the first run and keeps the result, so that later runs have no cast. A
+// rehearsal sees each call before its casts.
+void refuse_autocast(const std::optional<AutocastUse>& use) {
+  if (!use) return;
+  throw ConfigError(lockstep::str(
+      "export_onnx: forward() computes under autocast (", use->type, " on ", use->device,
+      "), whose casts differ from run to run; export outside of the autocast scope, and set half "
+      "for a model that computes in float16"));
+}
+
 // An operation of LibTorch switches the tracer off while it runs, and an exception leaves it off.
 void refuse_caught_exception(const torch::jit::Graph& graph, std::size_t inputs,
                              const NamedParameters& parameters) {
   if (torch::jit::tracer::getTracingState() != nullptr) return;
-  const ModuleLocations locations = module_locations_of(graph, inputs, parameters);
-  ModuleLocation last;
-  for (const torch::jit::Node* node : graph.nodes()) last = locations.at(node);
   throw CaughtException(
-      str("export_onnx: forward() catches an exception of an operation of LibTorch ", last.text(),
+      str("export_onnx: forward() catches an exception of an operation of LibTorch ",
+          last_location_in(graph, inputs, parameters).text(),
           "; a trace cannot contain what it does then: check the operation's arguments before the "
           "call"));
+}
+
+// Where forward() threw the exception that is being handled. The tracer, which an exception of an
+// operation leaves off, has recorded that operation last.
+std::string place_of_failure(const torch::jit::Graph& graph, std::size_t inputs,
+                             const NamedParameters& parameters) {
+  ModuleLocation last = last_location_in(graph, inputs, parameters);
+  if (torch::jit::tracer::getTracingState() != nullptr) last.uses_it = false;
+  return last.text();
+}
+
+// "Float [2, 3], Long [2]"
+std::string types_and_sizes(const Tensors& tensors) {
+  std::vector<std::string> texts;
+  for (const at::Tensor& tensor : tensors) {
+    texts.push_back(str(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), "]"));
+  }
+  return join(texts);
 }
 
 // The tensors that an operation returns; the members of a list are in the node that unpacks it.
@@ -143,19 +172,27 @@ void forget_removed_nodes(std::vector<Call>& calls, const torch::jit::Graph& gra
 
 }  // namespace
 
-Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters) {
+Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters,
+                 const std::string& other_inputs, const std::string& advice) {
   const at::NoGradGuard no_grad;
   Recording recording;
   ReadObserver observer(inputs.size(), parameters, recording.reads);
   std::shared_ptr<torch::jit::Graph> unfinished;
+  std::string failed_at;  // empty unless forward() has thrown
   const auto run = [&](Stack stack) {
     unfinished = torch::jit::tracer::getTracingState()->graph;
     stack.resize(inputs.size());
     Tensors given;
     for (const auto& value : stack) given.push_back(value.toTensor());
-    recording.outputs = forward(given);
+    try {
+      recording.outputs = forward(given);
+    } catch (...) {
+      failed_at = place_of_failure(*unfinished, inputs.size(), parameters);
+      throw;
+    }
     refuse_caught_exception(*unfinished, inputs.size(), parameters);
     observer.finish();
+    refuse_autocast(observer.autocast());
     CallReader reader(*unfinished);
     for (const at::Tensor& output : recording.outputs) {
       // The tracer refuses an output that it does not know when this function returns.
@@ -176,13 +213,20 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     for (at::Tensor& output : recording.outputs) {
       if (output.defined()) output = output.clone();
     }
-  } catch (const CaughtException&) {
-    throw;
-  } catch (const c10::Error& error) {
-    if (unfinished != nullptr) refuse_unknown_forms(*unfinished, inputs.size(), parameters);
-    explain(error);
   } catch (const std::exception& error) {
     explain(error);
+    const bool is_of_libtorch = dynamic_cast<const c10::Error*>(&error) != nullptr;
+    if (failed_at.empty()) {
+      if (is_of_libtorch && unfinished != nullptr) {
+        refuse_unknown_forms(*unfinished, inputs.size(), parameters);
+      }
+      throw;
+    }
+    const bool is_example = other_inputs.empty();
+    if (is_example && !is_of_libtorch) throw;
+    std::throw_with_nested(ConfigError(
+        str("export_onnx: forward() fails with ", is_example ? "the example" : other_inputs, " (",
+            types_and_sizes(inputs), ") ", failed_at, ": ", first_line(error), advice)));
   }
   return recording;
 }

@@ -79,9 +79,17 @@ class CaughtException : public ConfigError {
 /// Calls forward() with copies of `inputs`, without gradients, and records it. Throws
 /// CaughtException, and ConfigError if an output is not computed from inputs or parameters by
 /// LibTorch operations, if forward() uses a tensor that requires a gradient but is not a parameter,
-/// or if the tracer cannot record an operation. Other exceptions of forward() pass through. Uses
-/// the calling thread's tracer.
-Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters);
+/// if it computes under autocast, or if the tracer cannot record an operation.
+///
+/// A c10::Error of forward() becomes a ConfigError in one line: it names the types and sizes of the
+/// inputs and the place in the module, repeats the first line of the error, and ends with `advice`.
+/// The original is nested in it. Other exceptions of forward() pass through if `inputs` are the
+/// user's own. If the export made them, `other_inputs` says how they differ from the example, as in
+/// "a batch of 3"; any exception then becomes such a ConfigError.
+///
+/// Uses the calling thread's tracer.
+Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters,
+                 const std::string& other_inputs = "", const std::string& advice = "");
 
 /// Computes the outputs of the recorded operations for `inputs`.
 Tensors replay(const Recording& recording, const Tensors& inputs,

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include <ATen/TracerMode.h>
@@ -14,8 +14,10 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
+#include <lockstep/export/trace/aliasing.h>
 #include <lockstep/export/trace/compare_recordings.h>
 #include <lockstep/export/trace/sizes_without_data.h>
+#include <lockstep/export/trace/stand_in.h>
 
 namespace lockstep::onnx {
 namespace {
@@ -30,26 +32,34 @@ constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode
 // Excluded for operations of the rehearsal's own, which are neither forward()'s nor to be traced.
 constexpr c10::DispatchKeySet kUnseen({kModeKey, c10::DispatchKey::Tracer});
 
-constexpr const char* kOtherSizes = "has other sizes in the result of ";
-
-// Thrown through forward() at the first difference from the trace.
+// Thrown through forward() at a difference from the trace.
 class Divergence : public Error {
  public:
-  using Error::Error;
+  enum class Kind { kWay, kRead, kSizes };
+
+  explicit Divergence(const std::string& what, Kind of_what = Kind::kWay)
+      : Error(what), kind(of_what) {}
+
+  Kind kind;
 };
+
+constexpr std::int64_t kSmallBatches = 130;
+constexpr std::int64_t kLargestPowerOfTwo = 65'536;
+constexpr std::int64_t kLargestPowerOfTen = 1'000'000;
 
 // A branch compares a size with a number that a person wrote: every small batch, and both sides of
 // the powers of two and ten. Sizes of other branches lie in between, and the largest batch finds
 // all that begin somewhere and do not end again.
 std::vector<std::int64_t> batches_to_rehearse() {
-  std::vector<std::int64_t> batches;
-  for (std::int64_t batch = 1; batch <= 130; ++batch) batches.push_back(batch);
-  for (std::int64_t power = 256; power <= 65'536; power *= 2) {
-    batches.insert(batches.end(), {power - 1, power, power + 1});
-  }
-  for (std::int64_t power = 1000; power <= 1'000'000; power *= 10) {
-    batches.insert(batches.end(), {power - 1, power, power + 1});
-  }
+  std::vector<std::int64_t> batches(kSmallBatches);
+  std::iota(batches.begin(), batches.end(), 1);
+  const auto add_powers = [&](std::int64_t power, std::int64_t largest, std::int64_t factor) {
+    for (; power <= largest; power *= factor) {
+      batches.insert(batches.end(), {power - 1, power, power + 1});
+    }
+  };
+  add_powers(256, kLargestPowerOfTwo, 2);
+  add_powers(1000, kLargestPowerOfTen, 10);
   return batches;
 }
 
@@ -57,60 +67,7 @@ std::vector<std::int64_t> batches_to_rehearse() {
 // other rehearsals take them from the lines through the recorded batches, which a slice such as
 // x[::10] follows only at first.
 bool checks_sizes(std::int64_t batch) {
-  return batch == 130 || batch == 65'537 || batch == 1'000'000;
-}
-
-// a * b / c, or the largest number in place of a larger one, which is the stride of no tensor.
-std::int64_t scaled(std::int64_t a, std::int64_t b, std::int64_t c) {
-  __extension__ using Wide = __int128;  // a large image, times a million images, times its gaps
-  constexpr Wide kMost = std::numeric_limits<std::int64_t>::max();
-  return static_cast<std::int64_t>(std::min<Wide>(static_cast<Wide>(a) * b / c, kMost));
-}
-
-// Strides like the recorded ones, which are those of `recorded` sizes, for other sizes: with the
-// same order of the dimensions and the same gaps between elements.
-std::vector<std::int64_t> similar_strides(const std::vector<std::int64_t>& recorded,
-                                          const std::vector<std::int64_t>& strides,
-                                          const std::vector<std::int64_t>& sizes) {
-  std::vector<std::size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    // Dimensions of one element have any stride; they keep their place.
-    return recorded[a] > 1 && recorded[b] > 1 && strides[a] > strides[b];
-  });
-  std::vector<std::int64_t> result(sizes.size(), 0);
-  std::int64_t dense = 1;           // the stride without a gap, for `sizes`
-  std::int64_t recorded_dense = 1;  // likewise, for `recorded`
-  for (auto d = order.rbegin(); d != order.rend(); ++d) {
-    if (strides[*d] == 0 && recorded[*d] > 1) continue;  // expanded
-    const std::int64_t stride =
-        recorded[*d] > 1 ? std::max(strides[*d], recorded_dense) : recorded_dense;
-    // A slice of 2 of 3 columns leaves a stride that is no multiple of the columns.
-    result[*d] = scaled(stride, dense, recorded_dense);
-    dense = scaled(result[*d], std::max<std::int64_t>(sizes[*d], 1), 1);
-    recorded_dense = scaled(stride, std::max<std::int64_t>(recorded[*d], 1), 1);
-  }
-  return result;
-}
-
-// A tensor like the recorded `value` without memory: an access to its data is an exception.
-at::Tensor stand_in_for(const c10::TensorType& type, const std::vector<std::int64_t>& sizes) {
-  const auto scalar_type = type.scalarType().value_or(at::kFloat);
-  const auto device = type.device().value_or(at::kCPU);
-  const c10::DispatchKey key =
-      c10::computeDispatchKey(scalar_type, /*layout=*/std::nullopt, device);
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(scalar_type), device);
-  tensor.unsafeGetTensorImpl()->set_storage_access_should_throw();
-  const auto recorded = type.sizes().concrete_sizes();
-  const auto strides = type.strides().concrete_sizes();
-  if (recorded && strides && recorded->size() == sizes.size()) {
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
-        sizes, similar_strides(*recorded, *strides, sizes));
-  } else {
-    tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-  }
-  return tensor;
+  return batch == kSmallBatches || batch == kLargestPowerOfTwo + 1 || batch == kLargestPowerOfTen;
 }
 
 // Operations that the tracer does not record: their own operations are recorded instead.
@@ -124,7 +81,7 @@ bool is_never_recorded(const std::string& name) {
 }
 
 bool returns_tensors(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
+  return std::ranges::any_of(schema.returns(), [](const auto& result) {
     return result.type()->isSubtypeOf(*c10::TensorType::get()) ||
            result.type()->isSubtypeOf(*c10::ListType::ofTensors());
   });
@@ -136,10 +93,7 @@ bool may_return_its_argument(const Call& call) {
       "aten::contiguous", "aten::to",      "aten::type_as",  "aten::flatten",
       "aten::ravel",      "aten::movedim", "aten::moveaxis", "aten::positive",
       "aten::alias",      "aten::real",    "aten::conj",     "aten::resolve_conj"};
-  static const std::set<std::string> kDropouts = {"aten::dropout", "aten::feature_dropout",
-                                                  "aten::alpha_dropout",
-                                                  "aten::feature_alpha_dropout"};
-  if (!kDropouts.contains(call.name)) return kNames.contains(call.name);
+  if (!is_dropout(call.name)) return kNames.contains(call.name);
   const c10::IValue& is_training = call.arguments.at(2).constant;
   return is_training.isBool() && !is_training.toBool();
 }
@@ -170,12 +124,19 @@ class Rehearsal {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       known_[parameters[i].second.unsafeGetTensorImpl()] = {.origin = {.number = inputs + i}};
     }
-    has_attention_ = std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) {
+    has_attention_ = std::ranges::any_of(parameters, [](const auto& parameter) {
       return parameter.first.ends_with("in_proj_weight") ||
              parameter.first.ends_with("q_proj_weight");
     });
-    const Tensors outputs = forward(given);
-    if (failure_) std::rethrow_exception(failure_);  // forward() has caught it
+    Tensors outputs;
+    try {
+      outputs = forward(given);
+    } catch (...) {
+      if (!difference_) throw;
+    }
+    // forward() may have caught these, and thrown another exception because of the difference.
+    if (difference_) throw Divergence(*difference_);
+    if (failure_) std::rethrow_exception(failure_);
     if (next_ < calls().size()) {
       throw Divergence(str("ends ", place(), ", before ", calls()[next_].name));
     }
@@ -186,7 +147,8 @@ class Rehearsal {
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) try {
     const std::string name = op.schema().name();
     if (values_decide_sizes(op, stack)) {
-      throw Divergence(str("reads values out of a tensor as a size, by ", name, ", ", place()));
+      throw Divergence(str("reads values out of a tensor as a size, by ", name, ", ", place()),
+                       Divergence::Kind::kRead);
     }
     if (next_ < calls().size() && name == calls()[next_].name) return perform(op, next_++, stack);
     if (is_read(name) && any_stand_in(op, stack)) return read(op, stack);
@@ -197,6 +159,9 @@ class Rehearsal {
     }
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey),
                        &stack);
+  } catch (const Divergence& difference) {
+    if (!difference_) difference_.emplace(difference);
+    throw;
   } catch (...) {
     if (!failure_) failure_ = std::current_exception();
     throw;
@@ -234,7 +199,7 @@ class Rehearsal {
         return;
       }
     }
-    throw Divergence(str("reads a value out of a tensor ", place()));
+    throw Divergence(str("reads a value out of a tensor ", place()), Divergence::Kind::kRead);
   }
 
   std::int64_t size_at(const Extent& extent) const {
@@ -256,17 +221,21 @@ class Rehearsal {
     const Call& call = calls()[i];
     if (call.results[k] == nullptr || !call.results[k]->sizes().concrete_sizes()) return {};
     const auto& extents = trace_.sizes_of_calls[i][k];
-    if (!extents) throw Divergence(str(kOtherSizes, call.name, ' ', place()));
+    if (!extents) throw_other_sizes(call);
     return stand_in(call.results[k], *extents);
+  }
+
+  [[noreturn]] void throw_other_sizes(const Call& call, const std::string& which = "") const {
+    throw Divergence(str("has other sizes in the result of ", call.name, ' ', place(), which),
+                     Divergence::Kind::kSizes);
   }
 
   bool follows_batch(std::size_t i) const {
     const auto follows = [](const std::optional<Extents>& extents) {
-      return !extents || std::any_of(extents->begin(), extents->end(),
-                                     [](const Extent& extent) { return !extent.is_static(); });
+      return !extents ||
+             std::ranges::any_of(*extents, [](const Extent& each) { return !each.is_static(); });
     };
-    const auto& results = trace_.sizes_of_calls[i];
-    return std::any_of(results.begin(), results.end(), follows);
+    return std::ranges::any_of(trace_.sizes_of_calls[i], follows);
   }
 
   at::Tensor made(const at::Tensor& tensor, const Origin& origin, bool is_stand_in = true) {
@@ -284,15 +253,13 @@ class Rehearsal {
   bool any_stand_in(const c10::IValue& value) const {
     if (value.isTensor()) return is_stand_in(value.toTensor());
     if (!value.isList()) return false;
-    const auto members = value.toListRef();
-    return std::any_of(members.begin(), members.end(),
-                       [this](const c10::IValue& member) { return any_stand_in(member); });
+    return std::ranges::any_of(value.toListRef(),
+                               [this](const c10::IValue& member) { return any_stand_in(member); });
   }
 
   bool any_stand_in(const c10::OperatorHandle& op, const Stack& stack) const {
-    const auto arguments = torch::jit::last(stack, op.schema().arguments().size());
-    return std::any_of(arguments.begin(), arguments.end(),
-                       [this](const c10::IValue& each) { return any_stand_in(each); });
+    return std::ranges::any_of(torch::jit::last(stack, op.schema().arguments().size()),
+                               [this](const c10::IValue& each) { return any_stand_in(each); });
   }
 
   void perform(const c10::OperatorHandle& op, std::size_t i, Stack& stack) {
@@ -328,8 +295,9 @@ class Rehearsal {
     for (std::size_t k = 0; sizes && k < std::min(sizes->size(), calls()[i].results.size()); ++k) {
       const at::Tensor expected = stand_in(i, k);
       if (!expected.defined() || expected.sizes() == (*sizes)[k]) continue;
-      throw Divergence(str(kOtherSizes, calls()[i].name, ' ', place(), ", [", join((*sizes)[k]),
-                           "] where smaller batches promise [", join(expected.sizes()), "]"));
+      throw_other_sizes(calls()[i],
+                        str(", [", join((*sizes)[k]), "] where smaller batches promise [",
+                            join(expected.sizes()), "]"));
     }
   }
 
@@ -351,8 +319,7 @@ class Rehearsal {
   }
 
   bool any_stand_in_mask(const c10::IValue& indices) const {
-    const auto members = indices.toListRef();
-    return std::any_of(members.begin(), members.end(), [this](const c10::IValue& member) {
+    return std::ranges::any_of(indices.toListRef(), [this](const c10::IValue& member) {
       if (!any_stand_in(member)) return false;
       const at::ScalarType type = member.toTensor().scalar_type();
       return type == at::kBool || type == at::kByte;
@@ -494,7 +461,8 @@ class Rehearsal {
   const std::int64_t batch_;
   std::size_t next_ = 0;  // among the recorded calls
   bool has_attention_ = false;
-  std::exception_ptr failure_;  // the first exception of an operation
+  std::optional<Divergence> difference_;  // the first one
+  std::exception_ptr failure_;            // the first other exception of an operation
   std::unordered_map<const c10::TensorImpl*, Known> known_;
   // Weakly held, so that no other tensor reuses their identities, and LibTorch's factories do not
   // copy what has a second owner.
@@ -541,47 +509,46 @@ bool is_access_to_memory(const std::exception& error) {
          text.find("storage") != std::string::npos;
 }
 
+const char* advice_for(const Divergence& difference, bool follows_batch) {
+  if (difference.kind == Divergence::Kind::kRead) {
+    return ", and a trace cannot see what depends on it: use torch::where() and operations of "
+           "fixed sizes, or set allow_reads";
+  }
+  if (difference.kind == Divergence::Kind::kSizes) {
+    return ": each size must be a multiple of the batch plus a constant; use other operations, or "
+           "export with dynamic_batch = false";
+  }
+  if (!follows_batch)
+    return ": a recorded graph has one way; let forward() act alike in every call";
+  return ": a graph has one way for all batches; compute the condition with torch::where() or the "
+         "like, or export with dynamic_batch = false";
+}
+
 // Whether forward() ended; it does not if it accesses memory although that is allowed.
 bool rehearse_batch(const Forward& forward, const NamedParameters& parameters, const Trace& trace,
                     std::int64_t batch, bool allow_reads) {
   Rehearsal rehearsal(trace, batch);
-  const std::string with =
-      trace.batch == 0 ? std::string("the example's sizes") : str("a batch of ", batch);
+  const bool follows_batch = trace.batch != 0;
+  const std::string with = follows_batch ? str("a batch of ", batch) : "the example's sizes";
   try {
     const Stage stage(rehearsal);
     rehearsal.run(forward, parameters);
     return true;
   } catch (const Divergence& difference) {
-    const bool is_read = std::string_view(difference.what()).starts_with("reads");
-    if (allow_reads && is_read) return false;
-    const char* advice =
-        trace.batch == 0 ? ": a recorded graph has one way; let forward() act alike in every call"
-                         : ": a graph has one way for all batches; compute the condition with "
-                           "torch::where() or the like, or export with dynamic_batch = false";
-    if (is_read) {
-      advice =
-          ", and a trace cannot see what depends on it: use torch::where() and operations of fixed "
-          "sizes, or set allow_reads";
-    } else if (std::string_view(difference.what()).starts_with(kOtherSizes)) {
-      advice =
-          ": each size must be a multiple of the batch plus a constant; use other operations, or "
-          "export with dynamic_batch = false";
-    }
-    throw ConfigError(str("export_onnx: with ", with, ", forward() ", difference.what(), advice));
+    if (allow_reads && difference.kind == Divergence::Kind::kRead) return false;
+    throw ConfigError(str("export_onnx: with ", with, ", forward() ", difference.what(),
+                          advice_for(difference, follows_batch)));
   } catch (const std::exception& error) {
-    if (is_access_to_memory(error)) {
-      if (allow_reads) return false;
-      throw ConfigError(
-          str("export_onnx: forward() accesses the memory of a tensor (data_ptr() or accessor) ",
-              rehearsal.place(),
-              ", and a trace cannot see what depends on it: use LibTorch's operations, or set "
-              "allow_reads"));
+    if (!is_access_to_memory(error)) {
+      throw ConfigError(str("export_onnx: forward() fails with ", with, ' ', rehearsal.place(),
+                            ": ", first_line(error), follows_batch ? kForSomeBatches : ""));
     }
-    throw ConfigError(str("export_onnx: forward() fails with ", with, ' ', rehearsal.place(), ": ",
-                          first_line(error),
-                          trace.batch == 0 ? ""
-                                           : "; export with dynamic_batch = false if it takes only "
-                                             "some batches"));
+    if (allow_reads) return false;
+    throw ConfigError(
+        str("export_onnx: forward() accesses the memory of a tensor (data_ptr() or accessor) ",
+            rehearsal.place(),
+            ", and a trace cannot see what depends on it: use LibTorch's operations, or set "
+            "allow_reads"));
   }
 }
 

@@ -16,4 +16,8 @@ namespace lockstep::onnx {
 void rehearse(const Forward& forward, const NamedParameters& parameters, const Trace& trace,
               bool allow_reads);
 
+/// The end of an error about a forward() that fails with another batch than the example's.
+inline constexpr const char* kForSomeBatches =
+    "; export with dynamic_batch = false if it takes only some batches";
+
 }  // namespace lockstep::onnx

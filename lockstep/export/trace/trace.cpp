@@ -158,6 +158,8 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
           follow_batch ? "" : "or set follow_batch, ", "or export with dynamic_batch = false"));
 }
 
+constexpr const char* kOtherValues = "other values";
+
 bool has_nan(const Tensors& outputs) {
   return std::any_of(outputs.begin(), outputs.end(), [](const at::Tensor& output) {
     return output.defined() && output.is_floating_point() && output.isnan().any().item<bool>();
@@ -182,7 +184,8 @@ Recording record_other_values(const Forward& forward, const Tensors& inputs, int
     }
   }
   given = proposals.back();
-  return record(forward, given, parameters);
+  return record(forward, given, parameters, kOtherValues,
+                "; it must take inputs with other values than the example's");
 }
 
 // LibTorch counts operations such as rrelu() and alpha_dropout() among the random ones, although
@@ -219,10 +222,10 @@ void require_same_in_a_second_call(const Forward& forward, const Tensors& inputs
 
 std::vector<Run> runs_with_other_values(const Forward& forward, const Tensors& inputs,
                                         const NamedParameters& parameters, const Trace& trace) {
-  constexpr int kOtherValues = 2;
+  constexpr int kRuns = 2;
   std::vector<Run> runs;
-  for (int number = 0; number < kOtherValues; ++number) {
-    Run& run = runs.emplace_back(Run{.condition = "other values"});
+  for (int number = 0; number < kRuns; ++number) {
+    Run& run = runs.emplace_back(Run{.condition = kOtherValues});
     run.recording =
         record_other_values(forward, inputs, number, parameters, trace.recording, run.inputs);
     try {
@@ -253,13 +256,7 @@ std::vector<Run> runs_with_other_batches(const Forward& forward, const Tensors& 
   for (const std::int64_t batch : batches) {
     Run& run = runs.emplace_back(Run{.condition = str("a batch of ", batch),
                                      .inputs = with_batch(inputs, trace.batch_dimensions, batch)});
-    try {
-      run.recording = record(forward, run.inputs, parameters);
-    } catch (const c10::Error& error) {
-      throw ConfigError(str("export_onnx: forward() fails with ", run.condition, ": ",
-                            first_line(error),
-                            "; export with dynamic_batch = false if it takes only some batches"));
-    }
+    run.recording = record(forward, run.inputs, parameters, run.condition, kForSomeBatches);
     require_same_operations(trace.recording, run.recording, trace.locations, "another batch size");
   }
   return runs;

@@ -1,7 +1,6 @@
 // What a stage of a pipeline computes: any module, behind one signature.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <tuple>
@@ -44,19 +43,6 @@ Tensors as_tensors(std::pair<First, Second> tensors) {
   return {tensors.first, tensors.second};
 }
 
-// Calls forward() with as many tensors as there are indices, if forward() accepts that many and
-// there are that many inputs.
-template <class Impl, std::size_t... Index>
-bool call_with(Impl& module, const Tensors& inputs, Tensors& outputs,
-               std::index_sequence<Index...>) {
-  if constexpr (requires { module.forward(inputs[Index]...); }) {
-    if (inputs.size() != sizeof...(Index)) return false;
-    outputs = as_tensors(module.forward(inputs[Index]...));
-    return true;
-  }
-  return false;
-}
-
 template <class Impl>
 Tensors call(Impl& module, const Tensors& inputs) {
   static_assert(
@@ -64,21 +50,17 @@ Tensors call(Impl& module, const Tensors& inputs) {
       "the module has no forward() whose parameter has a declared type, a tensor or a list of "
       "them, so that it is not known what a stage with one input must get; declare the type");
   Tensors outputs;
-  if (call_with(module, inputs, outputs, std::make_index_sequence<1>()) ||
-      call_with(module, inputs, outputs, std::make_index_sequence<2>()) ||
-      call_with(module, inputs, outputs, std::make_index_sequence<3>()) ||
-      call_with(module, inputs, outputs, std::make_index_sequence<4>()) ||
-      call_with(module, inputs, outputs, std::make_index_sequence<5>()) ||
-      call_with(module, inputs, outputs, std::make_index_sequence<6>())) {
-    return outputs;
-  }
+  const auto keep = [&outputs](auto&& result) {
+    outputs = as_tensors(std::forward<decltype(result)>(result));
+  };
+  if (lockstep::detail::forward_one_by_one(module, inputs, keep)) return outputs;
   if constexpr (requires { as_tensors(module.forward(inputs)); }) {
     return as_tensors(module.forward(inputs));
   }
-  throw ConfigError(
-      lockstep::str("the stage gets ", inputs.size(),
-                    " tensors, which its module's forward() does not take; more than six "
-                    "must be one argument, const Tensors&"));
+  throw ConfigError(lockstep::str(
+      "the stage gets ", inputs.size(),
+      " tensors, which its module's forward() does not take; more than ",
+      lockstep::detail::kMostForwardArguments, " must be one argument, const Tensors&"));
 }
 
 // Whether the module declares that its backward is not split.

@@ -73,7 +73,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--plateau", "loss:3"}, 2, "--plateau belongs to --schedule plateau"},
       {{"mnist", "--schedule", "plateau", "--plateau", "accuracy:3"},
        2,
-       "--plateau accuracy:3 must say whether larger or smaller is better: accuracy:3:max or"},
+       "--plateau accuracy:3 must say whether larger or smaller is better: end it with :max or"},
       {{"mnist", "--early-stopping", "loss"}, 2, "--early-stopping must be METRIC:PATIENCE"},
       {{"mnist", "--early-stopping", "loss:0"}, 2, "the patience of --early-stopping must be at"},
       {{"mnist", "--every-n-train-steps", "5"}, 2, "need --out DIR, where checkpoints are kept"},

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -499,6 +500,32 @@ TEST(TrainRanges, RefuseListsThatAreNone) {
               std::string("train: --early-stopping must be METRIC:PATIENCE or "
                           "METRIC:PATIENCE:GOAL, as in loss:3 or accuracy:3:max, got '") +
                   text + "'");
+  }
+}
+
+// What was written is never proposed again.
+TEST(TrainRanges, ProposeANameForAWatchedValueWithATypingError) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"acuracy", "; did you mean 'accuracy'?"},
+      {"accuracy", ""},
+      {"psnr", ""},
+      {"los", "; did you mean 'loss'?"},
+      {"recall", ""},
+      {"val_loss", "; did you mean 'loss'?"},
+      {"trainloss", "; did you mean 'train_loss'?"}};
+  for (const auto& [metric, proposal] : cases) {
+    const std::string text = metric + ":3";
+    const std::string what =
+        text + " must say whether larger or smaller is better: end it with :max or :min" + proposal;
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] {
+                resolve(changed_arguments([&](auto& a) { a.limits.early_stopping = text; }));
+              }),
+              "train: --early-stopping " + what);
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] {
+                resolve(changed_arguments(
+                    [&](auto& a) { a.schedule = {.schedules = {"plateau"}, .plateau = text}; }));
+              }),
+              "train: --plateau " + what);
   }
 }
 

@@ -1,6 +1,5 @@
 // Gloo through Lockstep's adapter: its results, and every rank's error when a rank dies, stops,
 // leaves or ends the group.
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/gloo_groups.h>
 #include <tests/support/moment.h>
+#include <tests/support/process_usage.h>
 
 namespace lockstep::comm {
 namespace {
@@ -164,14 +164,6 @@ TEST(GlooDeadline, ADeadlineNamesWhoDidNotComeAndWhatItDid) {
                         "(operation 0)"));
 }
 
-std::size_t entries(const char* path) {
-  std::size_t count = 0;
-  DIR* directory = opendir(path);
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
-
 TEST(Gloo, AThousandGroupsLeaveNothing) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto round = [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int first,
@@ -190,15 +182,15 @@ TEST(Gloo, AThousandGroupsLeaveNothing) {
     round(store, rank, 0, 10);
     warm.arrive_and_wait();
     if (rank == 0) {
-      threads = entries("/proc/self/task");
-      descriptors = entries("/proc/self/fd");
+      threads = testing_support::thread_count();
+      descriptors = testing_support::descriptor_count();
       keys = store->getNumKeys();
     }
     round(store, rank, 10, 990);
     done.arrive_and_wait();
     if (rank == 0) {
-      EXPECT_LE(entries("/proc/self/task"), threads + 2);
-      EXPECT_LE(entries("/proc/self/fd"), descriptors + 2);
+      EXPECT_LE(testing_support::thread_count(), threads + 2);
+      EXPECT_LE(testing_support::descriptor_count(), descriptors + 2);
       EXPECT_LE(store->getNumKeys(), keys + 10);
     }
   });

@@ -23,6 +23,7 @@
 #include <lockstep/core/strings.h>
 #include <tests/comm/tensors.h>
 #include <tests/support/groups.h>
+#include <tests/support/process_usage.h>
 #include <tests/support/tcp_store.h>
 
 namespace lockstep::comm {
@@ -76,12 +77,7 @@ struct Footprint {
 };
 
 Footprint footprint() {
-  Footprint found;
-  const auto entries = [](const char* path) {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
-  };
-  found.descriptors = entries("/proc/self/fd");
-  found.threads = entries("/proc/self/task");
+  Footprint found{.descriptors = descriptor_count(), .threads = thread_count()};
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++found.maps;
   std::ifstream status("/proc/self/status");

@@ -537,6 +537,27 @@ TEST(DdpParameterMemoryErrors, OfNeighboursGapsAndOverlaps) {
               HasSubstr("parameter 'b' with strides [3, 1] has gaps"));
 }
 
+// The wrapper is ready for the next forward.
+TEST(DdpErrors, AnExceptionOfTheModuleKeepsItsType) {
+  struct Pairs : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) {
+      if (x.size(0) != 2) throw std::invalid_argument("two samples");
+      return fc(x);
+    }
+    torch::nn::Linear fc = register_module("fc", torch::nn::Linear(4, 1));
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    const auto net = std::make_shared<Pairs>();
+    DistributedDataParallel ddp(net, group);
+    EXPECT_EQ(testing_support::message_of<std::invalid_argument>(
+                  [&] { ddp.forward(torch::ones({3, 4})); }),
+              "two samples");
+    ddp.forward(torch::ones({2, 4})).sum().backward();
+    EXPECT_TRUE(net->fc->weight.grad().defined());
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 TEST(DdpErrors, ABackwardThatThrewIsNotForgotten) {
   struct Thrower : torch::autograd::Function<Thrower> {
     static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x) {
