@@ -2,8 +2,6 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include <chrono>
-#include <functional>
 #include <utility>
 
 #include <lockstep/comm/backends/gloo/gloo.h>
@@ -13,7 +11,6 @@
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
 #include <lockstep/comm/group/connect.h>
-#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
@@ -31,45 +28,26 @@ WorkerEnvironment place_among(const Membership& membership, int rank, std::size_
       .rank = rank, .world_size = static_cast<int>(size), .agent_store = membership.foreign_store};
 }
 
-// The check of a rank that waits for its peers in Gloo. It is called with each poll of the store,
-// but looks for a refusal less often.
-std::function<void()> check_of(const Membership& membership) {
-  static constexpr std::chrono::milliseconds kPause{100};
-  return [&membership, next = Clock::now()]() mutable {
-    if (membership.check) membership.check();
-    if (Clock::now() < next) return;
-    membership.exchange->throw_if_refused();
-    next = Clock::now() + kPause;
-  };
+// What a rank does while it waits for its peers in a library. It gives up when another rank has
+// failed.
+c10d_adapter::Meanwhile meanwhile_of(const Membership& membership) {
+  return {.progress = membership.progress,
+          .check = [&membership, refusal_check = membership.exchange->refusal_check()] {
+            if (membership.check) membership.check();
+            refusal_check();
+          }};
 }
 
-// The reason of the rank that failed first, or else that of `error`.
-std::string first_reason(const TextExchange& exchange, const CommError& error) {
-  try {
-    return exchange.refusal().value_or(error.what());
-  } catch (const std::exception&) {
-    return error.what();  // the store has ended
-  }
-}
-
-// Tensors on a GPU reach these transports through host memory. A rank that fails tells the others,
-// which would wait for it until their deadline.
-std::shared_ptr<Backend> connect_gloo(Membership& membership, const std::string& prefix, int rank,
-                                      const std::vector<int>& world_ranks) {
+// Tensors on a GPU reach these transports through host memory.
+std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::string& prefix,
+                                      int rank, const std::vector<int>& world_ranks) {
   if (!membership.address_problem.empty()) {
     throw ConfigError("backend gloo: " + membership.address_problem);
   }
-  try {
-    return gloo::connect(part_of(membership, prefix),
-                         place_among(membership, rank, world_ranks.size()), membership.own_address,
-                         torch::kCPU, membership.options.timeout, world_ranks,
-                         {.progress = membership.progress, .check = check_of(membership)},
-                         host_timeout(membership.options));
-  } catch (const TimeoutError&) {
-    throw;  // the others have the same deadline
-  } catch (const CommError& error) {
-    membership.exchange->refuse(kEndOfRendezvous, first_reason(*membership.exchange, error));
-  }
+  return gloo::connect(part_of(membership, prefix),
+                       place_among(membership, rank, world_ranks.size()), membership.own_address,
+                       torch::kCPU, membership.options.timeout, world_ranks,
+                       meanwhile_of(membership), host_timeout(membership.options));
 }
 
 std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExchange& exchange,
@@ -89,7 +67,8 @@ std::shared_ptr<Backend> connect_nccl(const Membership& membership) {
                        host_timeout(membership.options),
                        {.high_priority = membership.options.high_priority_streams,
                         .parent = membership.parent,
-                        .color = membership.color});
+                        .color = membership.color},
+                       meanwhile_of(membership));
 }
 
 // Whether no rank reports an objection under `topic`. Otherwise `why_not` is the first objection,
@@ -114,7 +93,8 @@ std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<
                           static_cast<int>(members.size()), membership.options.timeout,
                           membership.named(members));
     exchange.meanwhile(membership.exchange->meanwhile());
-    local = try_shared_memory(membership, exchange, why_not);
+    local = exchange.attempt(kEndOfRendezvous,
+                             [&] { return try_shared_memory(membership, exchange, why_not); });
   }
   return all_can(membership, "shared memory inside the hosts", why_not) ? local : nullptr;
 }

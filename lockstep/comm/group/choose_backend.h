@@ -17,8 +17,9 @@ inline constexpr const char* kEndOfRendezvous = "end of the rendezvous";
 bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers);
 
 /// Collective over the members: at least two, or one that asks for NCCL.
-/// ProcessGroupOptions::backend describes the rules. Throws on all ranks: CommError if the
-/// requested backend fails to connect the members, ConfigError if it cannot be used for them.
+/// ProcessGroupOptions::backend describes the rules. Throws CommError if the requested backend
+/// fails to connect the members, and ConfigError if it cannot be used for them. The others notice a
+/// rank that fails if this call is an attempt of their exchange under kEndOfRendezvous.
 std::shared_ptr<Backend> choose_backend(Membership& membership);
 
 }  // namespace lockstep::comm

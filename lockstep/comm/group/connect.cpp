@@ -21,6 +21,19 @@
 namespace lockstep::comm {
 namespace {
 
+// Calls choose_backend(). If it fails on a rank, it fails on all.
+std::shared_ptr<Backend> choose_together(Membership& membership) {
+  try {
+    return membership.exchange->attempt(kEndOfRendezvous,
+                                        [&] { return choose_backend(membership); });
+  } catch (const std::exception& error) {
+    // The parent's communicator cannot be used after a failed split, and the ranks of all groups
+    // that it was to be split into wait for this rank.
+    if (membership.parent) membership.parent->abort(first_line(error));
+    throw;
+  }
+}
+
 std::shared_ptr<Backend> connect_members(Membership& membership) {
   try {
     // The first group of a process has no other group to advance while it waits.
@@ -31,7 +44,7 @@ std::shared_ptr<Backend> connect_members(Membership& membership) {
         if (check) check();
       });
     }
-    auto backend = choose_backend(membership);
+    auto backend = choose_together(membership);
     // Rank 0 may leave right after this, and its store with it, so it waits until all ranks are
     // connected.
     membership.exchange->exchange(kEndOfRendezvous, "", [&] { backend->check(); });

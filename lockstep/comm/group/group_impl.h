@@ -66,6 +66,9 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   /// Collective over the members.
   ProcessGroup make_child(const Child& child);
   comm::Membership membership_of_child(const Child& child);
+  /// Takes part in the split of this group's communicator without getting a part. If it fails, the
+  /// group ends.
+  void leave_split();
   /// Whether all ranks of this group must take part when a group that asks for `wanted` is made,
   /// because its communicator may be split from this group's.
   bool splits(const std::optional<std::string>& wanted) const;

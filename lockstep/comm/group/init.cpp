@@ -5,7 +5,6 @@
 
 #include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/connect.h>
-#include <lockstep/comm/group/device_copies.h>
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/rendezvous/rendezvous.h>
 #include <lockstep/core/error.h>
@@ -55,17 +54,20 @@ class Claim {
 };
 
 // Meets the other ranks, unless there are none.
-comm::Membership membership_of(const WorkerEnvironment& environment, const comm::PeerInfo& own,
+comm::Membership membership_of(const WorkerEnvironment& environment,
                                const ProcessGroupOptions& options) {
   const int size = environment.world_size;
-  std::vector<comm::PeerInfo> peers = {own};
+  const auto own = [&] { return comm::own_peer_info(options, environment.rank, "world"); };
+  std::vector<comm::PeerInfo> peers;
   std::optional<comm::TextExchange> exchange;
   comm::OwnAddress own_address;
-  if (size > 1) {
+  if (size <= 1) {
+    peers = {own()};
+  } else {
     require_open_files(kOpenFiles + kOpenFilesPerRank * size,
                        lockstep::str("init_process_group: a group of ", size, " ranks"));
     exchange = comm::rendezvous(environment, options.timeout, comm::host_timeout(options));
-    peers = comm::exchange_peer_infos(*exchange, own);
+    peers = comm::exchange_peer_infos(*exchange, exchange->attempt(comm::kChoiceOfBackend, own));
     own_address =
         comm::find_own_address(*exchange, environment.master_addr, environment.master_port,
                                comm::ranks_by_host(peers).size() > 1, options.timeout);
@@ -76,7 +78,7 @@ comm::Membership membership_of(const WorkerEnvironment& environment, const comm:
   ProcessGroupOptions of_job = options;
   of_job.flight_recorder_directory =
       comm::flight_recorder_directory(options.flight_recorder_directory, comm::job_name(peers));
-  return {.name = own.label,
+  return {.name = peers[0].label,
           .rank = environment.rank,
           .size = size,
           .local_rank = environment.local_rank,
@@ -96,13 +98,11 @@ comm::Membership membership_of(const WorkerEnvironment& environment, const comm:
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   comm::check_options(options);
-  comm::set_current_device(options.device);
   const auto found = options.environment ? options.environment : worker_environment();
   const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
-  const comm::PeerInfo own = comm::own_peer_info(options, environment.rank, "world");
   std::optional<Claim> claim;
   if (!options.environment) claim.emplace(environment);
-  ProcessGroup group = comm::connect(membership_of(environment, own, options));
+  ProcessGroup group = comm::connect(membership_of(environment, options));
   if (claim) claim->joined();
   return group;
 }

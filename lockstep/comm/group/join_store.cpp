@@ -7,7 +7,6 @@
 
 #include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/connect.h>
-#include <lockstep/comm/group/device_copies.h>
 #include <lockstep/comm/rendezvous/quiet_store.h>
 #include <lockstep/comm/rendezvous/rendezvous.h>
 #include <lockstep/core/error.h>
@@ -76,17 +75,21 @@ OwnAddress address_towards(const c10::intrusive_ptr<c10d::Store>& store, TextExc
 Membership membership_in(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                          const ProcessGroupOptions& options, int world_rank, int world_size) {
   const Shared shared = shared_by_rank().enter(world_rank, world_size);
-  const PeerInfo own =
-      own_peer_info(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
-  std::vector<PeerInfo> peers = {own};
+  const auto own = [&] {
+    return own_peer_info(options, world_rank,
+                         lockstep::str("store/", world_rank, '.', shared.groups));
+  };
+  std::vector<PeerInfo> peers;
   std::optional<TextExchange> exchange;
   OwnAddress own_address;
-  if (size > 1) {
+  if (size == 1) {
+    peers = {own()};
+  } else {
     // LibTorch's store also prints the errors that it throws.
     exchange =
         call_the_roll(c10::make_intrusive<QuietStore>(store), rank, size, options.timeout,
                       world_rank, [progress = shared.progress] { progress->advance(nullptr); });
-    peers = exchange_peer_infos(*exchange, own);
+    peers = exchange_peer_infos(*exchange, exchange->attempt(kChoiceOfBackend, own));
     own_address =
         address_towards(store, *exchange, ranks_by_host(peers).size() > 1, options.timeout);
   }
@@ -120,7 +123,6 @@ Membership membership_in(const c10::intrusive_ptr<c10d::Store>& store, int rank,
 ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                         const ProcessGroupOptions& options) {
   check_options(options);
-  set_current_device(options.device);
   const OptionCheck check("join_store");
   check.at_least("size", size, 1);
   check.in_range("rank", rank, 0, size - 1);

@@ -12,6 +12,7 @@
 
 #include <lockstep/comm/backends/nccl/nccl.h>
 #include <lockstep/comm/call/backend_names.h>
+#include <lockstep/comm/group/device_copies.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
@@ -42,6 +43,19 @@ std::string device_identity(torch::Device device, const std::string& host) {
   return lockstep::str(host, ' ', device);
 }
 
+// Makes `device` the current one and returns its identity.
+std::string take_device(torch::Device device, const std::string& host, int world_rank) {
+  try {
+    set_current_device(device);
+    return device_identity(device, host);
+  } catch (const Error& error) {
+    throw ConfigError(lockstep::str("rank ", world_rank, ": ", error.what()));
+  } catch (const std::exception& error) {
+    throw ConfigError(lockstep::str("rank ", world_rank, ": device ", device,
+                                    " cannot be used: ", first_line(error)));
+  }
+}
+
 std::string to_text(const PeerInfo& peer) {
   return lockstep::str(peer.backend, '\n', peer.device, '\n', peer.gpu, '\n', peer.host, '\n',
                        peer.world_rank, '\n', peer.label, '\n', peer.joined_at, '\n', peer.process);
@@ -64,7 +78,7 @@ PeerInfo own_peer_info(const ProcessGroupOptions& options, int world_rank,
   const std::string host = host_identity(options);
   return {.backend = options.backend,
           .device = c10::DeviceTypeName(options.device.type(), /*lower_case=*/true),
-          .gpu = device_identity(options.device, host),
+          .gpu = take_device(options.device, host, world_rank),
           .host = host,
           .world_rank = world_rank,
           .label = label,
@@ -74,7 +88,7 @@ PeerInfo own_peer_info(const ProcessGroupOptions& options, int world_rank,
 
 std::vector<PeerInfo> exchange_peer_infos(TextExchange& exchange, const PeerInfo& own) {
   std::vector<PeerInfo> peers;
-  for (const auto& text : exchange.exchange("choice of the backend", to_text(own))) {
+  for (const auto& text : exchange.exchange(kChoiceOfBackend, to_text(own))) {
     peers.push_back(peer_info_of(text));
   }
   const PeerInfo& first = peers[0];

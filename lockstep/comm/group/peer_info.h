@@ -24,9 +24,13 @@ struct PeerInfo {
   pid_t process = 0;
 };
 
-/// This rank's PeerInfo.
+/// Makes options.device the current device of this thread, and returns this rank's PeerInfo. Throws
+/// ConfigError, which names the rank, if the device cannot be used.
 PeerInfo own_peer_info(const ProcessGroupOptions& options, int world_rank,
                        const std::string& label);
+
+/// The topic of exchange_peer_infos().
+inline constexpr const char* kChoiceOfBackend = "choice of the backend";
 
 /// Collective. Returns the PeerInfo of every rank, in rank order. Throws ConfigError if the
 /// requests differ.

@@ -67,11 +67,20 @@ comm::Membership ProcessGroup::Impl::membership_of_child(const Child& child) {
           .check = [parent = backend] { parent->throw_if_ended(); }};
 }
 
+void ProcessGroup::Impl::leave_split() {
+  try {
+    nccl::leave_split(
+        backend, membership.world_rank(), membership.options.device, membership.options.timeout,
+        {.progress = membership.progress, .check = [this] { backend->throw_if_ended(); }});
+  } catch (const CommError& error) {
+    backend->abort(error.what());  // the others wait for this rank
+    throw;
+  }
+}
+
 ProcessGroup ProcessGroup::Impl::make_child(const Child& child) {
   comm::Membership its_membership = membership_of_child(child);
-  if (child.splits && !its_membership.parent) {
-    nccl::leave_split(*backend, membership.options.device);
-  }
+  if (child.splits && !its_membership.parent) leave_split();
   return comm::connect(std::move(its_membership));
 }
 
@@ -103,7 +112,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   if (seen.contains(rank())) {
     return impl_->make_child({name, ranks, /*color=*/0, backend, splits});
   }
-  if (splits) nccl::leave_split(*impl_->backend, impl_->membership.options.device);
+  if (splits) impl_->leave_split();
   return std::nullopt;
 }
 
@@ -121,7 +130,7 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   const bool splits = impl_->splits(std::nullopt);
   if (splits) barrier();
   if (color < 0) {
-    if (splits) nccl::leave_split(*impl_->backend, impl_->membership.options.device);
+    if (splits) impl_->leave_split();
     return std::nullopt;
   }
   std::vector<int> members;

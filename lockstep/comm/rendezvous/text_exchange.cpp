@@ -25,6 +25,8 @@ constexpr std::chrono::milliseconds kTimeToTell{500};
 // A wait wakes up regularly to see whether a rank has refused, and to call its check. With a check
 // it wakes up more often, but all ranks together at most a few thousand times per second.
 constexpr std::chrono::milliseconds kTextLook{500};
+constexpr std::chrono::milliseconds kTimeToRead = 2 * kTextLook;  // for waits in other topics
+constexpr std::chrono::milliseconds kRefusalLook{100};
 constexpr std::chrono::milliseconds kLookWithCheck{5};
 constexpr std::chrono::microseconds kLookWithCheckPerRank{250};
 
@@ -119,13 +121,29 @@ void TextExchange::publish(const std::string& all, const std::vector<std::string
 }
 
 void TextExchange::refuse(const std::string& topic, const std::string& reason) {
-  try {
-    store_->compareSet(kRefusedKey, store_bytes(""), store_bytes(reason));
-    store_->compareSet(topic + kAllKey, store_bytes(""), store_bytes(kRefusal + reason));
-  } catch (const std::exception&) {
-    // The store is gone, and with it any way to inform the other ranks.
-  }
+  publish_refusal(topic, reason);
   leave_with(reason);
+}
+
+// Returns the reason of the rank that refused first.
+std::string TextExchange::publish_refusal(const std::string& topic, const std::string& reason) {
+  try {
+    const std::string first =
+        store_text(store_->compareSet(kRefusedKey, store_bytes(""), store_bytes(reason)));
+    store_->compareSet(topic + kAllKey, store_bytes(""), store_bytes(kRefusal + first));
+    return first;
+  } catch (const std::exception&) {
+    return reason;  // the store is gone, and with it any way to inform the other ranks
+  }
+}
+
+void TextExchange::tell_failure(const std::string& topic, const std::exception& error) {
+  const std::string text = first_line(error);
+  const bool names_its_rank = text.starts_with("rank ");
+  const std::string first = publish_refusal(
+      topic, names_its_rank ? text : lockstep::str("rank ", world_rank(), ": ", text));
+  leave();
+  if (!first.ends_with(text)) throw CommError(first);
 }
 
 std::optional<std::string> TextExchange::refusal() const {
@@ -133,13 +151,18 @@ std::optional<std::string> TextExchange::refusal() const {
   return store_->get_to_str(kRefusedKey);
 }
 
-void TextExchange::throw_if_refused() const {
-  if (const auto reason = refusal()) throw CommError(*reason);
+TextExchange::Check TextExchange::refusal_check() const {
+  return [this, next = Clock::now()]() mutable {
+    if (Clock::now() < next) return;
+    if (const auto reason = refusal()) throw CommError(*reason);
+    next = Clock::now() + kRefusalLook;
+  };
 }
 
 // The store ends with rank 0, so rank 0 waits until the others have read the reason.
-void TextExchange::leave_with(const std::string& reason) {
-  const Deadline deadline(kTimeToTell);
+void TextExchange::leave() {
+  if (std::exchange(has_left_, true)) return;
+  const Deadline deadline(kTimeToRead);
   try {
     store_->add(kToldKey, 1);
     while (rank_ == 0 && store_->add(kToldKey, 0) < size_ && !deadline.expired()) {
@@ -148,6 +171,10 @@ void TextExchange::leave_with(const std::string& reason) {
   } catch (const std::exception&) {
     // The store is gone: no rank can be informed any more.
   }
+}
+
+void TextExchange::leave_with(const std::string& reason) {
+  leave();
   throw CommError(reason);
 }
 

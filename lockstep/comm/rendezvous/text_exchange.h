@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <lockstep/core/error.h>
 
 namespace lockstep::comm {
 
@@ -44,10 +47,27 @@ class TextExchange {
   /// Ends the meeting for all ranks, immediately for ranks that wait in `topic`: they throw
   /// CommError with `reason`, and so does this call.
   [[noreturn]] void refuse(const std::string& topic, const std::string& reason);
+  /// Returns what `function` returns, in which this rank may fail alone. A failure ends the meeting
+  /// for all ranks, as refuse() does: this call passes the error on, and the others throw CommError
+  /// with its text, which names this rank. If another rank has failed first, this call throws the
+  /// same as the others. The other ranks are not told of a TimeoutError, because they have the same
+  /// deadline.
+  template <class Function>
+  auto attempt(const std::string& topic, const Function& function) {
+    try {
+      return function();
+    } catch (const TimeoutError&) {
+      throw;
+    } catch (const std::exception& error) {
+      tell_failure(topic, error);
+      throw;
+    }
+  }
   /// The reason if a rank has refused. Throws what the store throws if it does not answer.
   std::optional<std::string> refusal() const;
-  /// Throws CommError if a rank has refused. For waits outside of exchange().
-  void throw_if_refused() const;
+  /// A check for waits outside of exchange(): throws CommError if a rank has refused. It asks the
+  /// store ten times per second at most. It refers to this object, which must not be moved.
+  Check refusal_check() const;
 
   c10d::Store& store() const { return *store_; }
   const c10::intrusive_ptr<c10d::Store>& store_pointer() const { return store_; }
@@ -72,6 +92,10 @@ class TextExchange {
              const std::string& topic, const Check& check, std::chrono::milliseconds timeout);
   bool come_within(std::chrono::milliseconds limit, const std::vector<std::string>& keys);
   void forget(const std::vector<std::string>& keys);
+  std::string publish_refusal(const std::string& topic, const std::string& reason);
+  // Returns if this rank has failed first, or all have failed alike; otherwise throws CommError.
+  void tell_failure(const std::string& topic, const std::exception& error);
+  void leave();
   [[noreturn]] void leave_with(const std::string& reason);
   std::string missing_ranks(const std::vector<std::string>& keys);
 
@@ -82,6 +106,7 @@ class TextExchange {
   std::vector<int> world_ranks_;
   Check meanwhile_;
   bool announces_waits_ = false;
+  bool has_left_ = false;        // after a refusal
   std::optional<int> own_name_;  // if set, world_ranks_ are ranks of this group
 };
 

@@ -1,6 +1,6 @@
-// Failures of ranks over NCCL: a rank that dies, hangs, ends the group or makes a different call.
-// The kernels of the others, which would wait forever, end, each rank gets an error that says why,
-// and its process can join another group.
+// Failures of ranks over NCCL: a rank that cannot connect, dies, hangs, ends the group or makes a
+// different call. The kernels of the others, which would wait forever, end, each rank gets an error
+// that says why, and its process can join another group.
 #include <lockstep/comm/group/process_group.h>
 
 #include <chrono>
@@ -24,6 +24,7 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing::StartsWith;
 using testing_support::GpuRank;
 using testing_support::GpuRanksOutcome;
 using testing_support::kTwoToEightRanks;
@@ -82,6 +83,18 @@ class NcclFailures : public testing::TestWithParam<int> {
   static std::string last() { return str("rank ", GetParam() - 1); }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclFailures, kTwoToEightRanks, name_of_ranks);
+
+// The others wait for it in NCCL, where nothing interrupts them.
+TEST_P(NcclFailures, OfARankThatCannotConnectAreErrorsOfAll) {
+  const GpuRanksOutcome outcome = run_on_gpus(GetParam(), [&](const GpuRank& place) {
+    if (place.is_last()) setenv("NCCL_SOCKET_IFNAME", "=none", /*overwrite=*/1);
+    place.join();
+    throw Error("it has joined");
+  });
+  if (!outcome.why_skipped.empty()) GTEST_SKIP() << outcome.why_skipped;
+  const auto named = StartsWith(last() + ": cannot connect the ranks over NCCL on cuda:");
+  expect_errors(outcome, named, named);
+}
 
 TEST_P(NcclFailures, OfARankThatDiesInACollectiveEndTheOthers) {
   Survivors survivors(GetParam() - 1);

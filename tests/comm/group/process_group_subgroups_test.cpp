@@ -7,6 +7,7 @@
 #include <chrono>
 #include <latch>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -25,6 +26,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -374,18 +376,22 @@ TEST(JoinStore, NamesRanksAsTheEnvironmentDoes) {
   EXPECT_THROW(join_store(store, 2, 2, {}), ConfigError);
 }
 
-// A store that takes none of the addresses which this rank writes for Gloo.
-class StoreWithoutAddresses final : public ForwardingStore<> {
+// A store in which this rank cannot write names that begin with `full`.
+class FullStore final : public ForwardingStore<> {
  public:
-  using ForwardingStore::ForwardingStore;
+  FullStore(c10::intrusive_ptr<c10d::Store> store, std::string full)
+      : ForwardingStore(std::move(store)), full_(std::move(full)) {}
   using ForwardingStore::set;
   c10::intrusive_ptr<c10d::Store> clone() override {
-    return c10::make_intrusive<StoreWithoutAddresses>(store().clone());
+    return c10::make_intrusive<FullStore>(store().clone(), full_);
   }
   void set(const std::string& key, const Bytes& value) override {
-    if (key.starts_with("gloo/")) throw Error("the store is full");
+    if (key.starts_with(full_)) throw Error("the store is full");
     ForwardingStore::set(key, value);
   }
+
+ private:
+  const std::string full_;
 };
 
 TEST(JoinStore, TellsAllRanksThatOneCannotConnectOverGloo) {
@@ -393,13 +399,38 @@ TEST(JoinStore, TellsAllRanksThatOneCannotConnectOverGloo) {
   const auto start = Clock::now();
   const auto errors = run_threads(3, [&](int rank) {
     c10::intrusive_ptr<c10d::Store> store = plain;
-    if (rank == 1) store = c10::make_intrusive<StoreWithoutAddresses>(plain);
+    if (rank == 1) store = c10::make_intrusive<FullStore>(plain, "gloo/");  // for its addresses
     join_store(store, rank, 3, {.backend = "gloo", .timeout = std::chrono::seconds(60)});
   });
   EXPECT_THAT(errors,
               Each(AllOf(HasSubstr("rank 1: cannot connect the ranks over Gloo on 127.0.0.1: "),
                          HasSubstr("the store is full"), Not(HasSubstr("rank 0: cannot")),
                          Not(HasSubstr("rank 2: cannot")))));
+  EXPECT_LT(seconds_since(start), 30) << "ranks 0 and 2 waited until their deadline";
+}
+
+TEST(JoinStore, TellsAllRanksThatOneCannotShareMemory) {
+  const auto plain = c10::make_intrusive<c10d::HashStore>();
+  const auto start = Clock::now();
+  const auto errors = run_threads(3, [&](int rank) {
+    c10::intrusive_ptr<c10d::Store> store = plain;
+    if (rank == 1) store = c10::make_intrusive<FullStore>(plain, "shared-memory vote/");
+    join_store(store, rank, 3, {.backend = "shm", .timeout = std::chrono::seconds(60)});
+  });
+  EXPECT_THAT(errors, ElementsAre("rank 1: the store is full", "the store is full",
+                                  "rank 1: the store is full"));
+  EXPECT_LT(seconds_since(start), 30) << "ranks 0 and 2 waited until their deadline";
+}
+
+TEST(JoinStore, TellsAllRanksThatOneHasNoSuchDevice) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto start = Clock::now();
+  const auto errors = run_threads(3, [&](int rank) {
+    ProcessGroupOptions options{.timeout = std::chrono::seconds(60)};
+    if (rank == 1) options.device = torch::Device(torch::kCUDA, 100);
+    join_store(store, rank, 3, options);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("rank 1: device cuda:100 is not there")));
   EXPECT_LT(seconds_since(start), 30) << "ranks 0 and 2 waited until their deadline";
 }
 

@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <torch/types.h>
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
+#include <lockstep/comm/waiting/progress.h>
 
 namespace lockstep::c10d_adapter {
 
@@ -23,6 +25,18 @@ struct AdapterOptions {
   /// As in WatchdogOptions. With a library that has no connection whose state could be queried, a
   /// peer that has been silent for this time counts as dead. Zero: no peer ever does.
   std::chrono::milliseconds host_timeout{0};
+};
+
+/// What a rank does while it waits in a library for its peers to connect.
+struct Meanwhile {
+  std::shared_ptr<comm::Progress> progress{};  ///< advances its other operations; may be null
+  /// Called repeatedly; may throw to abandon the attempt. May be empty.
+  std::function<void()> check{};
+
+  void look() const {
+    if (progress) progress->advance(nullptr);
+    if (check) check();
+  }
 };
 
 /// The rank that serves the store, in a group with these members.

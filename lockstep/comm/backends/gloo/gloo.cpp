@@ -9,14 +9,16 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include <lockstep/comm/backends/c10d/adapter_options.h>
+#include <lockstep/comm/backends/c10d/group_store.h>
 #include <lockstep/comm/backends/gloo/gloo_backend.h>
-#include <lockstep/comm/backends/gloo/group_store.h>
 #include <lockstep/comm/backends/gloo/prove_peers.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::gloo {
 namespace {
+
+using c10d_adapter::GroupStore;
+using c10d_adapter::Meanwhile;
 
 // LibTorch matches Gloo collectives by 32-bit tags, which it takes from a counter. tag_next() sets
 // the next tag, which Lockstep derives from the call, so that only equal calls match.
@@ -63,10 +65,7 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
   // do nothing.
   const auto connecting = std::make_shared<Meanwhile>(std::move(meanwhile));
   auto addresses = c10::make_intrusive<GroupStore>(
-      c10::make_intrusive<c10d::PrefixStore>("gloo", store), [connecting] {
-        if (connecting->progress) connecting->progress->advance(nullptr);
-        if (connecting->check) connecting->check();
-      });
+      c10::make_intrusive<c10d::PrefixStore>("gloo", store), [connecting] { connecting->look(); });
   addresses->setTimeout(timeout);
   std::shared_ptr<comm::Backend> backend;
   std::string key;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,17 +9,10 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backends/backend.h>
+#include <lockstep/comm/backends/c10d/adapter_options.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
-#include <lockstep/comm/waiting/progress.h>
 
 namespace lockstep::gloo {
-
-/// What a rank does while it waits for its peers to connect.
-struct Meanwhile {
-  std::shared_ptr<comm::Progress> progress;  ///< advances its other operations; may be null
-  /// Called repeatedly while the ranks connect; may throw to abandon the attempt. May be empty.
-  std::function<void()> check;
-};
 
 /// Collective. `store` holds only this group's keys. `environment` gives this rank's number in the
 /// group. `interface_address` is the address of this host at which its peers can reach it. The
@@ -33,7 +25,7 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
                                        const std::string& interface_address, torch::Device device,
                                        std::chrono::milliseconds timeout,
                                        const std::vector<int>& world_ranks = {},
-                                       Meanwhile meanwhile = {},
+                                       c10d_adapter::Meanwhile meanwhile = {},
                                        std::chrono::milliseconds host_timeout = {});
 
 }  // namespace lockstep::gloo

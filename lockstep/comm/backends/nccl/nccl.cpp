@@ -12,8 +12,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include <lockstep/comm/backends/c10d/adapter_options.h>
 #include <lockstep/comm/backends/c10d/library_error.h>
+#include <lockstep/comm/backends/nccl/connecting.h>
 #include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
@@ -57,6 +57,16 @@ class Group final : public c10d::ProcessGroupNCCL {
     }
     asyncErrorHandling_ = c10d::CleanUpOnly;
   }
+
+  // Connects the ranks, which find each other through `store`. Later, and in its own threads,
+  // LibTorch uses the store of the constructor.
+  void connect(torch::Device device, c10::intrusive_ptr<c10d::Store> store) {
+    auto lasting = std::exchange(store_, std::move(store));
+    // Without this call, single messages would use communicators of two ranks, which never match a
+    // peer's batch.
+    eagerConnectSingleDevice(device);
+    store_ = std::move(lasting);
+  }
 };
 
 c10d::ProcessGroupNCCL& group_of(comm::Backend& backend) {
@@ -84,11 +94,16 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
                                        std::chrono::milliseconds timeout,
                                        const std::vector<int>& world_ranks,
                                        std::chrono::milliseconds host_timeout,
-                                       const Communicator& communicator) {
+                                       const Communicator& communicator,
+                                       const c10d_adapter::Meanwhile& meanwhile) {
   if (!device.is_cuda()) {
     throw ConfigError(
         lockstep::str("backend nccl communicates CUDA tensors, the device is ", device));
   }
+  const auto where = [&] {
+    return lockstep::str("rank ", c10d_adapter::world_rank(environment, world_ranks),
+                         ": cannot connect the ranks over NCCL on ", device, ": ");
+  };
   try {
     // NCCL's collectives run on the current device of the calling thread.
     c10::cuda::set_device(device.index());
@@ -108,9 +123,13 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
     auto group =
         c10::make_intrusive<Group>(prefixed, environment.rank, environment.world_size, options);
-    // Without this call, single messages would use communicators of two ranks, which never match a
-    // peer's batch.
-    group->eagerConnectSingleDevice(device);
+    connect_library(
+        prefixed,
+        [group, device](c10::intrusive_ptr<c10d::Store> view) {
+          c10::cuda::set_device(device.index());  // each thread has its own current device
+          group->connect(device, std::move(view));
+        },
+        meanwhile, timeout);
     options->split_from.reset();  // so that the group does not keep its parent alive
     return adapt(std::move(group), c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
                  {.timeout = timeout,
@@ -119,19 +138,30 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
                   .store_rank = c10d_adapter::store_rank(environment, world_ranks),
                   .host_timeout = host_timeout},
                  std::make_shared<CudaQueries>(device));
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(where() + error.what());
   } catch (const std::exception& error) {
-    throw CommError(lockstep::str("rank ", c10d_adapter::world_rank(environment, world_ranks),
-                                  ": cannot connect the ranks over NCCL on ", device, ": ",
-                                  c10d_adapter::essence(std::string(error.what()))));
+    throw CommError(where() + c10d_adapter::essence(std::string(error.what())));
   }
 }
 
-void leave_split(comm::Backend& parent, torch::Device device) {
+void leave_split(const std::shared_ptr<comm::Backend>& parent, int world_rank, torch::Device device,
+                 std::chrono::milliseconds timeout, const c10d_adapter::Meanwhile& meanwhile) {
+  const auto where = [&] {
+    return lockstep::str("rank ", world_rank, ": cannot take part in a split over NCCL on ", device,
+                         ": ");
+  };
   try {
-    group_of(parent).performNocolorSplit(device);
+    await_library(
+        [parent, device] {
+          c10::cuda::set_device(device.index());
+          group_of(*parent).performNocolorSplit(device);
+        },
+        meanwhile, timeout);
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(where() + error.what());
   } catch (const std::exception& error) {
-    throw CommError(lockstep::str("cannot take part in a split over NCCL on ", device, ": ",
-                                  c10d_adapter::essence(std::string(error.what()))));
+    throw CommError(where() + c10d_adapter::essence(std::string(error.what())));
   }
 }
 

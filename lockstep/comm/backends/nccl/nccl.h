@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backends/backend.h>
+#include <lockstep/comm/backends/c10d/adapter_options.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
 
 namespace lockstep::nccl {
@@ -38,7 +39,8 @@ struct Communicator {
 
 /// Collective: all ranks must call it. `device` is the GPU of this rank, which no other rank may
 /// use, unless the environment allows it (gpu_sharing.h); the other parameters are those of
-/// gloo::connect. Throws ConfigError in builds without NCCL.
+/// gloo::connect. Throws ConfigError in builds without NCCL. When this rank has thrown CommError or
+/// TimeoutError, it may still be in a call of NCCL, which also uses `communicator.parent`.
 ///
 /// Differences from other backends:
 /// - A Work's wait() without a timeout makes the current stream wait instead of the calling thread,
@@ -52,10 +54,13 @@ std::shared_ptr<comm::Backend> connect(
     torch::Device device, std::chrono::milliseconds timeout,
     const std::vector<int>& world_ranks = {},
     std::chrono::milliseconds host_timeout = std::chrono::seconds(10),
-    const Communicator& communicator = {});
+    const Communicator& communicator = {}, const c10d_adapter::Meanwhile& meanwhile = {});
 
 /// Collective over the ranks of `parent`, a group over NCCL. Takes part in a split when this rank
-/// is in none of the new groups.
-void leave_split(comm::Backend& parent, torch::Device device);
+/// is in none of the new groups. `world_rank` is its rank in the first group, for error messages.
+/// Throws CommError if NCCL reports an error, and TimeoutError if not all ranks take part before
+/// `timeout`.
+void leave_split(const std::shared_ptr<comm::Backend>& parent, int world_rank, torch::Device device,
+                 std::chrono::milliseconds timeout, const c10d_adapter::Meanwhile& meanwhile);
 
 }  // namespace lockstep::nccl

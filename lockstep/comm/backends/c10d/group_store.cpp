@@ -1,4 +1,4 @@
-#include <lockstep/comm/backends/gloo/group_store.h>
+#include <lockstep/comm/backends/c10d/group_store.h>
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep::gloo {
+namespace lockstep::c10d_adapter {
 
 GroupStore::GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check)
     : ForwardingStore(std::move(store)), check_(std::move(check)) {}
@@ -65,6 +65,14 @@ void GroupStore::wait(const std::vector<std::string>& keys,
   }
 }
 
+// Not every store has multiGet().
+std::vector<GroupStore::Bytes> GroupStore::multiGet(const std::vector<std::string>& keys) {
+  wait(keys);
+  std::vector<Bytes> values;
+  for (const auto& key : keys) values.push_back(ForwardingStore::get(key));
+  return values;
+}
+
 const std::chrono::milliseconds& GroupStore::getTimeout() const noexcept {
   return c10d::Store::getTimeout();
 }
@@ -73,4 +81,4 @@ void GroupStore::setTimeout(const std::chrono::milliseconds& timeout) {
   c10d::Store::setTimeout(timeout);
 }
 
-}  // namespace lockstep::gloo
+}  // namespace lockstep::c10d_adapter

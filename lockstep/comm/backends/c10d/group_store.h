@@ -1,5 +1,5 @@
-// The store that is passed to Gloo. It never blocks the connection that other code of this rank
-// shares, and the keys that Gloo wrote can be deleted when the group ends.
+// The store through which a library's ranks find each other. It never blocks the connection that
+// other code of this rank shares, and the keys that the library wrote can be deleted.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 #include <lockstep/comm/rendezvous/forwarding_store.h>
 
-namespace lockstep::gloo {
+namespace lockstep::c10d_adapter {
 
 /// Forwards every call, but waits by polling, with its own timeout. Safe to use from several
 /// threads.
@@ -32,6 +32,7 @@ class GroupStore final : public comm::ForwardingStore<> {
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override;
+  std::vector<Bytes> multiGet(const std::vector<std::string>& keys) override;
   const std::chrono::milliseconds& getTimeout() const noexcept override;
   void setTimeout(const std::chrono::milliseconds& timeout) override;
   /// False, because the extended calls would set keys that forget() does not know.
@@ -45,4 +46,4 @@ class GroupStore final : public comm::ForwardingStore<> {
   std::set<std::string> keys_;
 };
 
-}  // namespace lockstep::gloo
+}  // namespace lockstep::c10d_adapter

@@ -1,5 +1,5 @@
-// The store through which Gloo's ranks find each other.
-#include <lockstep/comm/backends/gloo/group_store.h>
+// The store through which the ranks of Gloo and NCCL find each other.
+#include <lockstep/comm/backends/c10d/group_store.h>
 
 #include <gtest/gtest.h>
 
@@ -11,14 +11,14 @@
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::gloo {
+namespace lockstep::c10d_adapter {
 namespace {
 
 using comm::store_bytes;
 using std::chrono::milliseconds;
 using testing_support::message_of;
 
-TEST(GlooStore, ForgetsWhatItsRankHasWritten) {
+TEST(GroupStore, ForgetsWhatItsRankHasWritten) {
   const auto plain = c10::make_intrusive<c10d::HashStore>();
   const auto store = c10::make_intrusive<GroupStore>(plain, [] {});
   plain->set("of another rank", store_bytes("x"));
@@ -35,7 +35,7 @@ TEST(GlooStore, ForgetsWhatItsRankHasWritten) {
   EXPECT_TRUE(plain->check({"a"})) << "forgotten once";
 }
 
-TEST(GlooStore, LooksAroundWhileItWaits) {
+TEST(GroupStore, LooksAroundWhileItWaits) {
   const auto plain = c10::make_intrusive<c10d::HashStore>();
   int looks = 0;
   const auto store = c10::make_intrusive<GroupStore>(plain, [&] {
@@ -56,7 +56,7 @@ TEST(GlooStore, LooksAroundWhileItWaits) {
   EXPECT_EQ(message_of<CommError>([&] { store->get("k"); }), "rank 1 died");
 }
 
-TEST(GlooStore, WaitsWithoutLookingAroundIfThereIsNothingToSee) {
+TEST(GroupStore, WaitsWithoutLookingAroundIfThereIsNothingToSee) {
   const auto plain = c10::make_intrusive<c10d::HashStore>();
   const auto store = c10::make_intrusive<GroupStore>(plain);
   EXPECT_EQ(message_of<TimeoutError>([&] { store->wait({"k"}, milliseconds(5)); }),
@@ -69,8 +69,23 @@ TEST(GlooStore, WaitsWithoutLookingAroundIfThereIsNothingToSee) {
   EXPECT_EQ(comm::store_text(store->get("k")), "v") << "a key that is there needs no time";
 }
 
+// LibTorch reads the ids of several ranks together.
+TEST(GroupStore, GetsSeveralValuesOnceAllAreThere) {
+  const auto plain = c10::make_intrusive<c10d::HashStore>();
+  int looks = 0;
+  const auto store = c10::make_intrusive<GroupStore>(plain, [&] {
+    if (++looks == 10) plain->set("b", store_bytes("2"));
+  });
+  plain->set("a", store_bytes("1"));
+  const auto values = store->multiGet({"b", "a"});
+  ASSERT_EQ(values.size(), 2U);
+  EXPECT_EQ(comm::store_text(values[0]), "2");
+  EXPECT_EQ(comm::store_text(values[1]), "1");
+  EXPECT_EQ(looks, 10);
+}
+
 // Its timeout is not that of the store below, which other code of this rank uses.
-TEST(GlooStore, KeepsItsTimeoutToItself) {
+TEST(GroupStore, KeepsItsTimeoutToItself) {
   const auto plain = c10::make_intrusive<c10d::HashStore>();
   plain->setTimeout(milliseconds(7000));
   const auto store = c10::make_intrusive<GroupStore>(plain);
@@ -82,7 +97,7 @@ TEST(GlooStore, KeepsItsTimeoutToItself) {
   EXPECT_FALSE(store->hasExtendedApi());
 }
 
-TEST(GlooStore, HasClonesThatLookAroundAndForgetTheirOwnKeys) {
+TEST(GroupStore, HasClonesThatLookAroundAndForgetTheirOwnKeys) {
   const auto plain = c10::make_intrusive<c10d::HashStore>();
   const auto store = c10::make_intrusive<GroupStore>(plain, [] { throw CommError("rank 1 died"); });
   const auto copy = store->clone();
@@ -95,4 +110,4 @@ TEST(GlooStore, HasClonesThatLookAroundAndForgetTheirOwnKeys) {
 }
 
 }  // namespace
-}  // namespace lockstep::gloo
+}  // namespace lockstep::c10d_adapter
