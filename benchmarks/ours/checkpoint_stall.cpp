@@ -141,6 +141,7 @@ std::vector<double> time_steps(const std::string& folder, std::int64_t steps,
                            .every_n_train_steps = kStepsBetween,
                            .keep_last = 1,
                            .background = true};
+    options.overwrite = true;
   }
   lockstep::Trainer trainer(
       options,

@@ -76,8 +76,7 @@ lockstep::Loader load(bool is_train, const lockstep::ProcessGroup& group) {
 }
 
 // Trains in `folder`, or resumes the run there.
-lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::path& folder,
-                          bool resume) {
+lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::path& folder) {
   torch::manual_seed(0);
   lockstep::ClassificationTask task(Net(), lockstep::ClassificationLoss::kCrossEntropy);
   task.add_metric(make_f1());
@@ -102,7 +101,7 @@ lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::
                       .monitor = "f1",
                       .mode = best,
                       .background = true},
-      .resume = resume,
+      .resume = lockstep::Resume::kAuto,
       .model_summary_depth = -1,  // all modules
       .log_histograms_every_n_steps = 500,
       .profiler = {.kind = lockstep::Profiler::kSimple},
@@ -127,11 +126,11 @@ int main(int argc, char** argv) try {
   const auto folder = std::filesystem::temp_directory_path() / ("lockstep-trainer-" + id);
   std::filesystem::create_directories(folder / "logs");
 
-  const lockstep::RunReport report = train(group, folder, /*resume=*/false);
+  const lockstep::RunReport report = train(group, folder);
   require(report.test && report.test->value_of("f1").value_or(0) > 0.95,
           "the net has learnt the spirals");
   require(!report.profile.empty(), "the run has a profile");
-  const lockstep::RunReport again = train(group, folder, /*resume=*/true);
+  const lockstep::RunReport again = train(group, folder);
   require(again.already_complete, "the checkpoint is that of a complete run");
   require(again.test->value_of("f1") == report.test->value_of("f1"), "it has the averaged weights");
 

@@ -58,8 +58,8 @@ const std::vector<FlagName>& flag_names() {
         {"TrainerOptions::device", "--accelerator"},
         {"TrainerOptions::on_nan", "--on-nan"},
         {"TrainerOptions::optimizer", "--optimizer"},
+        {"TrainerOptions::overwrite", "--overwrite"},
         {"TrainerOptions::resume", "--resume"},
-        {"TrainerOptions::resume = false", "--overwrite"},
     };
     std::sort(names.begin(), names.end(), [](const FlagName& a, const FlagName& b) {
       return a.option.size() > b.option.size();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <exception>
 #include <optional>
 
@@ -220,10 +221,27 @@ std::vector<std::string> without_mark_before_program(const CLI::App& app,
   return words;
 }
 
+// Joins an option with its optional value: `--resume auto` becomes `--resume=auto`. Such an option
+// is a flag whose type name is the value in brackets. CLI11's own optional values take any next
+// word, such as RECIPE in `train --resume mnist`.
+std::vector<std::string> with_optional_values(const CLI::App& app, std::vector<std::string> words) {
+  const CLI::App* command = &app;
+  for (std::size_t i = 0; i + 1 < words.size() && words[i] != "--"; ++i) {
+    if (const CLI::App* const sub = find_subcommand(*command, words[i])) command = sub;
+    if (command->get_prefix_command()) break;
+    const CLI::Option* const option = command->get_option_no_throw(words[i]);
+    if (option == nullptr || option->get_type_name() != "[" + words[i + 1] + "]") continue;
+    words[i] += "=" + words[i + 1];
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+  return words;
+}
+
 // CLI11 treats --help and --version as errors.
 void parse_and_run(CLI::App& app, int argc, const char* const* argv, std::ostream& out,
                    std::ostream& err) {
-  std::vector<std::string> words = without_mark_before_program(app, {argv + 1, argv + argc});
+  std::vector<std::string> words =
+      with_optional_values(app, without_mark_before_program(app, {argv + 1, argv + argc}));
   std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
   try {
     app.parse(std::move(words));

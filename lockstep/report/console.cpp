@@ -13,9 +13,11 @@ std::unique_ptr<Listener> make_console_listener(std::ostream& out, const Termina
   return std::make_unique<report::LineLog>(out);
 }
 
-std::vector<ListenerHandle> make_terminal_listeners(std::ostream& out, const Terminal& terminal) {
+std::vector<ListenerHandle> make_terminal_listeners(std::ostream& out, const Terminal& terminal,
+                                                    const std::filesystem::path& folder) {
   return {make_console_listener(out, terminal), std::make_unique<report::ModelSummaryTable>(out),
-          std::make_unique<report::SummaryTable>(out), std::make_unique<report::ProfileTable>(out)};
+          std::make_unique<report::SummaryTable>(out, folder),
+          std::make_unique<report::ProfileTable>(out)};
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Listeners that print a run to a terminal or a stream.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <ostream>
 #include <vector>
@@ -18,8 +19,9 @@ LOCKSTEP_API std::unique_ptr<Listener> make_console_listener(std::ostream& out,
 
 /// The listeners of `lockstep train`, for TrainerOptions::listeners: they print the progress of
 /// epochs and steps, and, if the options ask for them, the tables of the model, the run and its
-/// profile. The stream must outlive the listeners.
-LOCKSTEP_API std::vector<ListenerHandle> make_terminal_listeners(std::ostream& out,
-                                                                 const Terminal& terminal);
+/// profile. The stream must outlive the listeners. `folder` is that of the RunRecord, if there is
+/// one: in a resumed run, the table also has the epochs that the record has from before.
+LOCKSTEP_API std::vector<ListenerHandle> make_terminal_listeners(
+    std::ostream& out, const Terminal& terminal, const std::filesystem::path& folder = {});
 
 }  // namespace lockstep

@@ -47,6 +47,14 @@ Json gpu_json(const std::optional<GpuUsage>& gpu) {
           {"power_watts", gpu->power_watts}};
 }
 
+Json best_json(const std::optional<BestEvaluation>& best) {
+  if (!best) return nullptr;
+  return {{"metric", best->name},
+          {"value", best->value},
+          {"epoch", best->epoch},
+          {"weights", best->weights.empty() ? Json() : Json(best->weights)}};
+}
+
 Json known_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 Json epoch_json(const EpochReport& epoch) {
@@ -95,6 +103,8 @@ std::string to_json(const RunReport& report) {
             {"setup_seconds", setup_json(info.setup)},
             {"already_complete", report.already_complete},
             {"epochs", Json::array()},
+            {"validation", evaluation_json(report.test)},
+            {"best", best_json(report.best)},
             {"test", evaluation_json(report.test)},
             {"skipped_images", report.skipped_images},
             {"seconds_to_first_step", report.seconds_to_first_step},
@@ -115,6 +125,8 @@ std::string to_json(const RunReport& report) {
     json["recompute"] = info.recompute;
   }
   if (!info.recipe_options.empty()) json["recipe_options"] = info.recipe_options;
+  if (!info.weights.empty()) json["weights"] = info.weights;
+  if (!info.provenance.empty()) json["provenance"] = info.provenance;
   if (info.accumulate_grad_batches > 1) {
     json["accumulate_grad_batches"] = info.accumulate_grad_batches;
   }

@@ -1,9 +1,12 @@
 #include <lockstep/report/run_record.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -22,6 +25,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kRecordFile = "run.json";
+
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -31,20 +36,93 @@ std::string utc_now() {
   return text.data();
 }
 
-// The epochs in the record before `first`. An unreadable record has none, since the run does not
-// resume from it.
-std::string epochs_before(const std::filesystem::path& file, std::int64_t first) {
-  Json kept = Json::array();
+// What the record of a resumed run keeps of the one that it resumes.
+struct KeptRecord {
+  Json epochs = Json::array();
+  Json commands = Json::array();
+};
+
+std::optional<std::int64_t> whole_number_at(const Json& json, const char* name) {
+  if (!json.contains(name) || !json.at(name).is_number_integer()) return std::nullopt;
+  return json.at(name).get<std::int64_t>();
+}
+
+// The commands of a record. Earlier versions recorded the last one only.
+Json commands_in(const Json& record) {
+  if (record.contains("commands")) return record.at("commands");
+  const Json& epochs = record.at("epochs");
+  Json command{{"command", record.value("command", "")},
+               {"started", record.value("started", "")},
+               {"first_epoch", 1},
+               {"first_step", 0},
+               {"last_epoch", nullptr}};
+  if (!epochs.empty()) command["last_epoch"] = epochs.back().at("epoch");
+  Json commands = Json::array();
+  commands.push_back(std::move(command));
+  return commands;
+}
+
+// The epochs before `first`, and the commands. An unreadable record has none, since the run does
+// not resume from it.
+KeptRecord kept_of(const std::filesystem::path& file, std::int64_t first) {
   try {
     std::ifstream stream(file);
     const Json record = Json::parse(stream);
+    KeptRecord kept;
     for (const Json& epoch : record.at("epochs")) {
-      if (epoch.at("epoch").get<std::int64_t>() < first) kept.push_back(epoch);
+      if (epoch.at("epoch").get<std::int64_t>() < first) kept.epochs.push_back(epoch);
     }
+    for (Json command : commands_in(record)) {
+      if (const auto last = whole_number_at(command, "last_epoch")) {
+        const std::int64_t kept_last = std::min(*last, first - 1);
+        const bool has_epoch = kept_last >= command.at("first_epoch").get<std::int64_t>();
+        command["last_epoch"] = has_epoch ? Json(kept_last) : Json();
+      }
+      kept.commands.push_back(std::move(command));
+    }
+    return kept;
   } catch (const Json::exception&) {
-    kept = Json::array();
+    return {};
   }
-  return kept.dump();
+}
+
+double number_or_nan(const Json& json, const char* name) {
+  if (!json.contains(name) || !json.at(name).is_number()) return std::nan("");
+  return json.at(name).get<double>();
+}
+
+// The results in an epoch's "metrics", without tables.
+std::optional<Evaluation> evaluation_from(const Json& metrics) {
+  if (!metrics.is_object()) return std::nullopt;
+  Evaluation evaluation{.has_loss = false};
+  for (const auto& [name, value] : metrics.items()) {
+    if (value.is_structured()) continue;
+    const double number = number_or_nan(metrics, name.c_str());
+    if (name == "loss") {
+      evaluation.has_loss = true;
+      evaluation.loss = number;
+    } else {
+      evaluation.values.push_back({.name = name, .value = number});
+    }
+  }
+  return evaluation;
+}
+
+EpochReport epoch_from(const Json& json) {
+  EpochReport epoch;
+  epoch.epoch = json.at("epoch").get<std::int64_t>();
+  epoch.steps = json.at("steps").get<std::int64_t>();
+  epoch.seconds = json.at("seconds").get<double>();
+  epoch.train_loss = number_or_nan(json, "train_loss");
+  epoch.images_per_second = number_or_nan(json, "images_per_second");
+  const Json& phases = json.at("phases");
+  epoch.phases = {.data = phases.value("data", 0.0),
+                  .forward = phases.value("forward", 0.0),
+                  .backward = phases.value("backward", 0.0),
+                  .communication = phases.value("communication", 0.0),
+                  .optimizer = phases.value("optimizer", 0.0)};
+  if (json.contains("metrics")) epoch.test = evaluation_from(json.at("metrics"));
+  return epoch;
 }
 
 std::string shell_word(const std::string& word) {
@@ -60,6 +138,18 @@ std::string shell_word(const std::string& word) {
 
 }  // namespace
 
+std::vector<EpochReport> recorded_epochs(const std::filesystem::path& folder, std::int64_t before) {
+  std::vector<EpochReport> epochs;
+  try {
+    for (const Json& each : kept_of(folder / kRecordFile, before).epochs) {
+      epochs.push_back(epoch_from(each));
+    }
+  } catch (const Json::exception&) {  // written by another program
+    epochs.clear();
+  }
+  return epochs;
+}
+
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;
@@ -70,12 +160,14 @@ std::string command_line() {
 }
 
 RunRecord::RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on)
-    : file_(folder / "run.json"), origin_(std::move(origin)), goes_on_(goes_on) {}
+    : file_(folder / kRecordFile), origin_(std::move(origin)), goes_on_(goes_on) {}
 
 void RunRecord::on_run_begin(const RunInfo& info) {
   started_ = utc_now();
   if (goes_on_) {
-    epochs_before_ = epochs_before(file_, info.first_epoch);
+    const KeptRecord kept = kept_of(file_, info.first_epoch);
+    epochs_before_ = kept.epochs.dump();
+    commands_before_ = kept.commands.dump();
   } else {
     std::error_code ignored;  // a trace of another run would pass for one of this run
     std::filesystem::remove(file_.parent_path() / "trace.json", ignored);
@@ -112,6 +204,13 @@ void RunRecord::write(const RunReport& report, const std::string& state) const {
   json["local_ranks"] = origin_.local_ranks;
   json["versions"] = origin_.versions;
   json["command"] = without_credentials(origin_.command);
+  json["commands"] = Json::parse(commands_before_);
+  json["commands"].push_back(
+      {{"command", json["command"]},
+       {"started", started_},
+       {"first_epoch", report.info.first_epoch},
+       {"first_step", report.info.first_step},
+       {"last_epoch", report.epochs.empty() ? Json() : Json(report.epochs.back().epoch)}});
   json.update(Json::parse(report::to_json(report)));
   Json epochs = Json::parse(epochs_before_);
   for (Json& epoch : json.at("epochs")) epochs.push_back(std::move(epoch));

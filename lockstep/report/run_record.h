@@ -1,6 +1,7 @@
 // The record of a run in its folder, for `lockstep report` and later inspection.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -23,9 +24,12 @@ struct LOCKSTEP_API RunOrigin {
 /// Writes `run.json` in a folder: the output of to_json() (json_report.h) and, in addition, "state"
 /// ("running", "complete" or "failed"), "error" (if the run failed), "started" (UTC, as in
 /// "2026-11-25T13:00:00Z"), "host", "processor" (its model), "usable_processors" (their number),
-/// "local_ranks", "versions" and "command". The file is replaced atomically when the run begins,
-/// after each epoch and at its end, so that a killed run leaves its results so far. A resumed run
-/// keeps the earlier epochs of the file. A new run removes the trace.json of an earlier one.
+/// "local_ranks", "versions", "command", and "commands": of a resumed run also those that it had
+/// before, each with "command", "started", "first_epoch", "first_step" (the optimizer steps of that
+/// epoch that were done before) and "last_epoch" (the last epoch that it completed and that still
+/// belongs to the run, or null). The file is replaced atomically when the run begins, after each
+/// epoch and at its end, so that a killed run leaves its results so far. A resumed run keeps the
+/// earlier epochs of the file. A new run removes the trace.json of an earlier one.
 class LOCKSTEP_API RunRecord : public Listener {
  public:
   /// `goes_on`: whether the run resumes one that was recorded in `folder`.
@@ -43,10 +47,17 @@ class LOCKSTEP_API RunRecord : public Listener {
   const RunOrigin origin_;
   const bool goes_on_;
   std::string started_{};
-  std::string epochs_before_ = "[]";  // epochs of the resumed run, as JSON
+  std::string epochs_before_ = "[]";    // epochs of the resumed run, as JSON
+  std::string commands_before_ = "[]";  // its commands, as JSON
   RunReport so_far_{};
   std::string error_{};
 };
+
+/// The epochs before number `before` in the run.json of `folder`: their numbers, times, phases,
+/// losses and values, without the units of the values. Empty if there is no such file or it cannot
+/// be read.
+LOCKSTEP_API std::vector<EpochReport> recorded_epochs(const std::filesystem::path& folder,
+                                                      std::int64_t before);
 
 /// The words of this process's command line, separated by blanks, with quotes around words that a
 /// shell would split, and without passwords and tokens in addresses. Empty if /proc is missing.

@@ -10,6 +10,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/formats/logged_values.h>
 #include <lockstep/report/output.h>
+#include <lockstep/report/run_record.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::report {
@@ -22,13 +23,13 @@ constexpr std::size_t kMostRows = 20;
 constexpr std::size_t kFirstRows = 5;
 
 // The columns of evaluation results in the table.
-struct TestColumns {
+struct ValidationColumns {
   bool loss = false;
   std::vector<std::string> values{};  // names
 };
 
-TestColumns test_columns(const std::vector<EpochReport>& epochs) {
-  TestColumns columns;
+ValidationColumns validation_columns(const std::vector<EpochReport>& epochs) {
+  ValidationColumns columns;
   for (const EpochReport& epoch : epochs) {
     if (!epoch.test) continue;
     columns.loss = epoch.test->has_loss;
@@ -46,7 +47,7 @@ std::string cell_of(const std::optional<Evaluation>& test, const std::string& na
   return {};
 }
 
-Row row_of(const EpochReport& epoch, const TestColumns& columns) {
+Row row_of(const EpochReport& epoch, const ValidationColumns& columns) {
   Row row{std::to_string(epoch.epoch), fixed_text(epoch.train_loss, 4)};
   if (columns.loss) row.push_back(epoch.test ? fixed_text(epoch.test->loss, 4) : "");
   for (const std::string& name : columns.values) row.push_back(cell_of(epoch.test, name));
@@ -56,9 +57,9 @@ Row row_of(const EpochReport& epoch, const TestColumns& columns) {
 }
 
 std::vector<Row> rows_of(const std::vector<EpochReport>& epochs) {
-  const TestColumns columns = test_columns(epochs);
+  const ValidationColumns columns = validation_columns(epochs);
   Row titles{"epoch", "loss"};
-  if (columns.loss) titles.emplace_back("test loss");
+  if (columns.loss) titles.emplace_back("validation loss");
   titles.insert(titles.end(), columns.values.begin(), columns.values.end());
   titles.insert(titles.end(), {"img/s", "seconds"});
   std::vector<Row> rows{std::move(titles)};
@@ -71,6 +72,17 @@ std::vector<Row> rows_of(const std::vector<EpochReport>& epochs) {
     rows.push_back(row_of(epochs[i], columns));
   }
   return rows;
+}
+
+// A record does not have the units of its values.
+void take_units(const Evaluation& test, std::vector<EpochReport>& epochs) {
+  for (EpochReport& epoch : epochs) {
+    if (!epoch.test) continue;
+    for (MetricValue& value : epoch.test->values) {
+      const auto same = std::ranges::find(test.values, value.name, &MetricValue::name);
+      if (same != test.values.end()) value.unit = same->unit;
+    }
+  }
 }
 
 void print_aligned(std::ostream& out, const std::vector<Row>& rows) {
@@ -114,14 +126,21 @@ void print_table(std::ostream& out, const MetricTable& table) {
   print_aligned(out, rows);
 }
 
-// "test accuracy 98.42%, psnr 31.2500 of 10,000 images"; the loss if there are no other values.
-std::string test_line(const Evaluation& test) {
+// "validation accuracy 98.42%, psnr 31.2500 of 10,000 images"; the loss if there are no other
+// values.
+std::string validation_line(const Evaluation& test) {
   std::vector<std::string> parts;
   for (const MetricValue& value : test.values) {
     parts.push_back(value.name + " " + metric_text(value));
   }
   if (parts.empty()) parts.push_back(evaluation_text(test));
-  return "test " + join(parts) + " of " + count_text(static_cast<double>(test.samples)) + " images";
+  return "validation " + join(parts) + " of " + count_text(static_cast<double>(test.samples)) +
+         " images";
+}
+
+// "best validation loss 0.0512 in epoch 3, weights in run/checkpoints/step-00001407/..."
+std::string best_line(const BestEvaluation& best) {
+  return "best " + best_text(best) + (best.weights.empty() ? "" : ", weights in " + best.weights);
 }
 
 // Shares of the training time of all epochs; time outside all phases belongs to the loop.
@@ -149,21 +168,31 @@ std::string phases_line(const std::vector<EpochReport>& epochs) {
 
 }  // namespace
 
+void SummaryTable::on_run_begin(const RunInfo& info) {
+  earlier_.clear();
+  if (folder_.empty() || info.resumed_from.empty()) return;
+  earlier_ = recorded_epochs(folder_, info.first_epoch);
+}
+
 void SummaryTable::on_run_end(const RunReport& report) {
   out_ << '\n';
   if (report.already_complete) {
     out_ << "the run is complete: all its steps were done before, and nothing was trained now; "
             "raise --max-epochs or --max-steps to go on\n";
   }
-  if (!report.epochs.empty()) {
-    print_aligned(out_, rows_of(report.epochs));
-    out_ << phases_line(report.epochs) << '\n';
+  std::vector<EpochReport> epochs = earlier_;
+  epochs.insert(epochs.end(), report.epochs.begin(), report.epochs.end());
+  if (report.test) take_units(*report.test, epochs);
+  if (!epochs.empty()) {
+    print_aligned(out_, rows_of(epochs));
+    out_ << phases_line(epochs) << '\n';
   }
   if (!report.stop_reason.empty()) out_ << "the run ended early: " << report.stop_reason << '\n';
   if (report.test) {
     for (const MetricTable& table : report.test->tables) print_table(out_, table);
-    out_ << test_line(*report.test) << ", ";
   }
+  if (report.best) out_ << best_line(*report.best) << '\n';
+  if (report.test) out_ << validation_line(*report.test) << ", ";
   if (report.skipped_images > 0) {
     out_ << count_text(static_cast<double>(report.skipped_images))
          << " images could not be read and were skipped, ";

@@ -165,7 +165,7 @@ std::string evaluation_text(const Evaluation& evaluation) {
 std::string epoch_line(const EpochReport& report, std::int64_t max_epochs) {
   std::string line =
       epoch_name(report.epoch, max_epochs) + "  loss " + fixed_text(report.train_loss, 4);
-  if (report.test) line += "  test " + evaluation_text(*report.test);
+  if (report.test) line += "  validation " + evaluation_text(*report.test);
   return line + "  " + count_text(report.images_per_second) + " img/s  " +
          seconds_text(report.seconds);
 }
@@ -173,8 +173,18 @@ std::string epoch_line(const EpochReport& report, std::int64_t max_epochs) {
 std::string evaluation_line(const EvaluationReport& report, std::int64_t max_epochs) {
   return epoch_name(report.epoch, max_epochs) + "  step " +
          count_text(static_cast<double>(report.step)) + " of " +
-         count_text(static_cast<double>(report.steps_per_epoch)) + "  test " +
+         count_text(static_cast<double>(report.steps_per_epoch)) + "  validation " +
          evaluation_text(report.test);
+}
+
+std::string best_text(const BestEvaluation& best) {
+  const std::string value =
+      metric_text({.name = best.name, .value = best.value, .unit = best.unit});
+  return str(watched_text(best.name), ' ', value, " in epoch ", best.epoch);
+}
+
+std::string watched_text(const std::string& name) {
+  return name == "train_loss" ? "training loss" : "validation " + name;
 }
 
 }  // namespace lockstep::report

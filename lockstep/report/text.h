@@ -40,10 +40,16 @@ std::string evaluation_text(const Evaluation& evaluation);
 /// "epoch  3/10", padded so that all epochs of a run align.
 std::string epoch_name(std::int64_t epoch, std::int64_t max_epochs);
 
-/// "epoch  3/10  loss 0.1234  test 98.42% (loss 0.0512)  25,974 img/s  2.31 s"
+/// "epoch  3/10  loss 0.1234  validation 98.42% (loss 0.0512)  25,974 img/s  2.31 s"
 std::string epoch_line(const EpochReport& report, std::int64_t max_epochs);
 
-/// "epoch  3/10  step 40 of 469  test 98.42% (loss 0.0512)"
+/// "epoch  3/10  step 40 of 469  validation 98.42% (loss 0.0512)"
 std::string evaluation_line(const EvaluationReport& report, std::int64_t max_epochs);
+
+/// "validation accuracy 98.42% in epoch 3"
+std::string best_text(const BestEvaluation& best);
+
+/// "validation accuracy", or "training loss" for "train_loss"
+std::string watched_text(const std::string& name);
 
 }  // namespace lockstep::report

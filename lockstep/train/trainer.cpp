@@ -108,6 +108,9 @@ void validate_trainer(const TrainerOptions& options) {
   validate_graph(options);
   validate(options.checkpoints);
   if (!options.resume) return;
+  if (options.overwrite) {
+    throw ConfigError("Trainer: resume and overwrite exclude each other; remove one of them");
+  }
   if (options.fast_dev_run > 0) {
     throw ConfigError("Trainer: fast_dev_run keeps no checkpoint, so it cannot resume one");
   }
@@ -162,9 +165,9 @@ void Trainer::run_failed(const std::exception& error) noexcept {
 }
 
 RunReport Trainer::fit(Task& task, Loader& train_loader,
-                       const LoaderFactory& make_test_loader) try {
+                       const LoaderFactory& make_validation_loader) try {
   averaged_state_.clear();
-  train::TrainingRun run(options_, *strategy_, task, train_loader, make_test_loader);
+  train::TrainingRun run(options_, *strategy_, task, train_loader, make_validation_loader);
   RunReport report = run.run();
   averaged_state_ = run.averaged_state();
   return report;
@@ -176,9 +179,10 @@ RunReport Trainer::fit(Task& task, Loader& train_loader,
   throw;
 }
 
-RunReport Trainer::fit(Task& task, Loader& train_loader, Loader& test_loader) {
-  return fit(task, train_loader,
-             [&] { return std::shared_ptr<Loader>(std::shared_ptr<Loader>(), &test_loader); });
+RunReport Trainer::fit(Task& task, Loader& train_loader, Loader& validation_loader) {
+  return fit(task, train_loader, [&] {
+    return std::shared_ptr<Loader>(std::shared_ptr<Loader>(), &validation_loader);
+  });
 }
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 //
 //   Trainer trainer({.max_epochs = 10, .optimizer = AdamWOptions{.lr = 1e-3}},
 //                   make_strategy("ddp", group));
-//   RunReport report = trainer.fit(task, train_loader, test_loader);
+//   RunReport report = trainer.fit(task, train_loader, validation_loader);
 #pragma once
 
 #include <lockstep/core/cpp20.h>
@@ -139,9 +139,14 @@ struct LOCKSTEP_API TrainerOptions {
 
   // --- Files and reports ---
   CheckpointOptions checkpoints{};
-  /// Resumes from the newest complete checkpoint in `checkpoints.directory`. A run that is already
-  /// complete is evaluated and reported as such (RunReport::already_complete).
-  bool resume = false;
+  /// Resumes from the newest complete checkpoint in `checkpoints.directory` (checkpoint_options.h).
+  /// With kAuto, a program serves for the first start of a run and for each restart. A run that is
+  /// already complete is evaluated and reported as such (RunReport::already_complete).
+  Resume resume = Resume::kNo;
+  /// Lets a new run replace the checkpoints that `checkpoints.directory` holds. If there are any,
+  /// fit() throws ConfigError unless `resume` or `overwrite` is set, also on a second call. Cannot
+  /// be combined with `resume` (ConfigError).
+  bool overwrite = false;
 
   /// Objects that receive the events of the run on rank 0.
   std::vector<ListenerHandle> listeners{};
@@ -180,10 +185,10 @@ class LOCKSTEP_API Trainer {
   /// numbers of steps. The task's module is moved to the device, or to the strategy's devices.
   /// Afterwards it is the trained model: on every rank, or, with a pipeline on ranks, on rank 0
   /// only.
-  RunReport fit(Task& task, Loader& train_loader, Loader& test_loader);
-  /// As above, but `make_test_loader` creates the test loader before the first epoch, if the run
-  /// evaluates at all. Without the function, the run does not evaluate.
-  RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& make_test_loader = {});
+  RunReport fit(Task& task, Loader& train_loader, Loader& validation_loader);
+  /// As above, but `make_validation_loader` creates the validation loader before the first epoch,
+  /// if the run evaluates at all. Without the function, the run does not evaluate.
+  RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& make_validation_loader = {});
 
   /// With ema_decay, the averaged parameters of the last fit() and its module's buffers, under the
   /// names of state_dict(), for load_state_dict(). Otherwise empty. This copy takes as much memory

@@ -28,6 +28,18 @@ void add_phases(const PhaseSeconds& phases, PhaseSeconds& to) {
   to.stage_waits += phases.stage_waits;
 }
 
+// The value by which the run is judged (BestEvaluation).
+BestValue judged_value(const TrainerOptions& options) {
+  const bool keeps_best = options.checkpoints.save_top_k > 0;
+  if (!keeps_best && options.early_stopping) {
+    return {options.early_stopping->monitor, options.early_stopping->mode};
+  }
+  if (!keeps_best && options.schedule.kind == ScheduleKind::kPlateau) {
+    return {options.schedule.plateau.monitor, options.schedule.plateau.mode};
+  }
+  return {options.checkpoints.monitor, options.checkpoints.mode};
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task,
@@ -39,6 +51,7 @@ TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task
       make_test_loader_(make_test_loader),
       base_lr_(std::visit([](const auto& each) { return each.lr; }, options.optimizer)),
       finite_steps_(options.on_nan, options.device),
+      best_(judged_value(options)),
       share_(strategy.data_share()),
       info_(options.info),
       start_(Clock::now()),
@@ -214,7 +227,7 @@ void TrainingRun::end_epoch(EpochReport& report) {
   const bool is_whole = position_.step == 0;
   const bool is_due = report.epoch % options_.check_val_every_n_epoch == 0;
   if (is_due || finished()) report.test = evaluate();
-  if (is_whole) watch(is_due ? report.test : std::nullopt, report.train_loss);
+  if (is_whole) watch(is_due ? report.test : std::nullopt, report.train_loss, report.epoch);
   if (!report.test && finished()) report.test = evaluate();
   if (report.test) show_picture(report.epoch);
 }
@@ -264,6 +277,7 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   report.already_complete = epochs.empty();
   writing_.wait();
   report.test = epochs.empty() ? evaluate() : epochs.back().test;
+  report.best = best_evaluation(report.test);
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();
   if (finite_steps_.skipped() > 0 && strategy_.group().rank() == 0) {

@@ -121,7 +121,9 @@ class TrainingRun {
   bool takes_pictures() const;
   void keep_samples(const Batch& batch);
   void show_picture(std::int64_t epoch);
-  void watch(const std::optional<Evaluation>& test, std::optional<double> train_loss);
+  void watch(const std::optional<Evaluation>& test, std::optional<double> train_loss,
+             std::int64_t epoch);
+  std::optional<BestEvaluation> best_evaluation(const std::optional<Evaluation>& test) const;
 
   void open_checkpoints();
   NamedTensors resume();
@@ -185,11 +187,13 @@ class TrainingRun {
   FiniteSteps finite_steps_;
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;
+  BestValue best_;
   bool out_of_time_ = false;
   Batch samples_;  // from rank 0's evaluations, for pictures; size 0: none yet
   const DataShare share_;
   RunInfo info_;
   Position position_;
+  bool resumes_ = false;   // decided by rank 0
   bool restored_ = false;  // whether the loader has resumed at the checkpoint's exact sample
   const Clock::time_point start_;
   double seconds_to_first_step_ = 0;

@@ -21,8 +21,11 @@ namespace {
 constexpr const char* kScheduleState = "schedule_state";
 constexpr const char* kStoppingState = "early_stopping_state";
 constexpr const char* kAverageUpdates = "ema_updates";
+constexpr const char* kBestWatched = "best_watched";
+constexpr const char* kBestState = "best_state";
 
-constexpr const char* kSplit = "split";  // RunInfo::split
+constexpr const char* kSplit = "split";              // RunInfo::split
+constexpr const char* kWeights = "initial_weights";  // RunInfo::weights
 
 constexpr const char* kLearningRate = "lr";  // among the optimizer's settings
 
@@ -82,8 +85,17 @@ std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sam
 // Only rank 0 reads and writes checkpoints. If it fails, Trainer::fit() informs the other ranks,
 // which wait for it in a collective.
 void TrainingRun::open_checkpoints() {
-  if (options_.checkpoints.directory.empty() || strategy_.group().rank() != 0) return;
-  store_.emplace(options_.checkpoints);
+  if (options_.checkpoints.directory.empty()) return;
+  ProcessGroup& group = strategy_.group();
+  resumes_ = static_cast<bool>(options_.resume);
+  if (group.rank() == 0) {
+    // A killed run may have left its only checkpoint under another name.
+    if (options_.resume) recover_folders(options_.checkpoints.directory, is_checkpoint_name);
+    resumes_ = decide_resume(options_.checkpoints, options_.resume, options_.overwrite);
+    store_.emplace(options_.checkpoints);
+  }
+  if (options_.resume.mode() != Resume::kAuto || group.size() == 1) return;
+  resumes_ = group.broadcast_object(resumes_ ? "resumes" : "begins") == "resumes";
 }
 
 // Checks the disk and the types of the state before training, so that a full disk or a tensor that
@@ -126,9 +138,9 @@ void TrainingRun::prepare_checkpoints() {
 
 std::filesystem::path TrainingRun::resumed_path() {
   if (const auto path = store_->resume()) return *path;
-  throw CheckpointError(
-      lockstep::str("there is no checkpoint in ", options_.checkpoints.directory.string(),
-                    " to resume from; remove TrainerOptions::resume to begin a run"));
+  throw CheckpointError(lockstep::str("the checkpoints in ",
+                                      options_.checkpoints.directory.string(),
+                                      " were removed while the run began"));
 }
 
 // Rank 0 reads the checkpoint and returns the optimizer's state. The strategy copies rank 0's
@@ -154,6 +166,7 @@ CheckpointInfo TrainingRun::read_checkpoint(const NamedTensors& of_optimizer) {
   CheckpointInfo checkpoint = load_checkpoint(path, task_.module(), training_state(of_optimizer),
                                               info_.recipe, FolderCheck::kVerified);
   info_.resumed_from = path.string();
+  info_.weights = checkpoint.settings[kWeights];
   require_same_split(checkpoint, info_.split);
   // Older checkpoints lack these settings, which had only one possible value.
   checkpoint.settings.merge(
@@ -233,22 +246,26 @@ void TrainingRun::warn_of_differences(const std::map<std::string, std::string>& 
 
 // Broadcasts rank 0's states to all ranks: a line for each state, empty if the file has none.
 void TrainingRun::restore_states(const std::map<std::string, std::string>& saved) {
-  if (!plateau_ && !early_stopping_ && !ema_) return;
   const auto line_of = [&saved](const char* name) {
     const auto found = saved.find(name);
     return (found == saved.end() ? std::string() : found->second) + '\n';
   };
-  std::string lines = line_of(kScheduleState) + line_of(kStoppingState) + line_of(kAverageUpdates);
+  std::string lines = line_of(kScheduleState) + line_of(kStoppingState) + line_of(kAverageUpdates) +
+                      line_of(kBestWatched) + line_of(kBestState);
   ProcessGroup& group = strategy_.group();
   if (group.size() > 1) lines = group.broadcast_object(lines);
   std::istringstream in(lines);
-  std::string of_schedule, of_stopping, of_average;
+  std::string of_schedule, of_stopping, of_average, best_watched, of_best;
   std::getline(in, of_schedule);
   std::getline(in, of_stopping);
   std::getline(in, of_average);
+  std::getline(in, best_watched);
+  std::getline(in, of_best);
   if (plateau_ && !of_schedule.empty()) plateau_->restore(of_schedule);
   if (early_stopping_ && !of_stopping.empty()) early_stopping_->restore(of_stopping);
   if (ema_ && !of_average.empty()) ema_->set_updates(parse_updates(of_average));
+  // The best of another value, or by the other goal, says nothing about this run's.
+  if (best_watched == utf8_text(best_.watched())) best_.restore(of_best);
 }
 
 std::map<std::string, std::string> TrainingRun::states() const {
@@ -256,6 +273,10 @@ std::map<std::string, std::string> TrainingRun::states() const {
   if (plateau_) states[kScheduleState] = plateau_->state();
   if (early_stopping_) states[kStoppingState] = early_stopping_->state();
   if (ema_) states[kAverageUpdates] = std::to_string(ema_->updates());
+  if (best_.found()) {
+    states[kBestWatched] = utf8_text(best_.watched());
+    states[kBestState] = best_.state();
+  }
   return states;
 }
 
@@ -314,6 +335,7 @@ CheckpointInfo TrainingRun::checkpoint_info() const {
                               ? position_of(train_loader_.sampler(), position_.epoch - 1, 0)
                               : train_loader_.position()));
   saved.merge(states());
+  if (!info_.weights.empty()) saved[kWeights] = utf8_text(info_.weights);
   return {.recipe = info_.recipe,
           .epoch = position_.epoch,
           .step = position_.step,

@@ -5,6 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/suggestion.h>
 #include <lockstep/core/trace/span_recorder.h>
+#include <lockstep/train/checkpoints/checkpoint_folder.h>
 #include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/task/module_modes.h>
 
@@ -67,8 +68,8 @@ void TrainingRun::require_watched_values() const {
   for (const auto& [owner, metric] : watched_names()) {
     if (metric == kTrainLoss || test_loader_) continue;
     throw ConfigError(lockstep::str(owner, ": watches '", metric,
-                                    "' of the evaluations, but this run has none; give it a test "
-                                    "loader, or watch ",
+                                    "' of the evaluations, but this run has none; give it a "
+                                    "validation loader, or watch ",
                                     kTrainLoss));
   }
 }
@@ -166,7 +167,7 @@ bool TrainingRun::evaluation_is_due(std::int64_t batches_before) const {
 void TrainingRun::evaluate_in_epoch() {
   const EpochPause pause = pause_epoch();
   const std::optional<Evaluation> test = evaluate();
-  watch(test, std::nullopt);
+  watch(test, std::nullopt, position_.epoch);
   const EvaluationReport report = {.epoch = position_.epoch,
                                    .step = position_.step,
                                    .steps_per_epoch = steps_per_epoch(),
@@ -175,7 +176,8 @@ void TrainingRun::evaluate_in_epoch() {
 }
 
 // Values are equal on all ranks, so they decide alike without communication.
-void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<double> train_loss) {
+void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<double> train_loss,
+                        std::int64_t epoch) {
   if (plateau_) {
     const auto value =
         watched_value(kPlateauOwner, options_.schedule.plateau.monitor, test, train_loss);
@@ -188,6 +190,27 @@ void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<dou
   }
   watched_values_ = values_of(test, train_loss);
   watched_at_ = position_.total;
+  const auto judged = watched_values_.find(best_.monitor());
+  if (judged == watched_values_.end()) return;
+  best_.step({.value = judged->second, .epoch = epoch, .step = position_.total});
+}
+
+// `test` tells the unit of the value.
+std::optional<BestEvaluation> TrainingRun::best_evaluation(
+    const std::optional<Evaluation>& test) const {
+  const std::optional<ReachedValue>& found = best_.found();
+  if (!found) return std::nullopt;
+  BestEvaluation best{.name = best_.monitor(), .value = found->value, .epoch = found->epoch};
+  if (test) {
+    for (const MetricValue& value : test->values) {
+      if (value.name == best.name) best.unit = value.unit;
+    }
+  }
+  if (!store_) return best;
+  const std::filesystem::path folder =
+      find_evaluated(options_.checkpoints.directory, found->step, best.name, best.value);
+  if (!folder.empty()) best.weights = (folder / kModelFile).string();
+  return best;
 }
 
 }  // namespace lockstep::train

@@ -11,6 +11,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/optim/distinct.h>
 #include <lockstep/train/measuring/phase_scope.h>
+#include <lockstep/train/task/summarize.h>
 
 namespace lockstep::train {
 namespace {
@@ -25,12 +26,19 @@ std::int64_t trainable_scalars(const torch::nn::Module& module) {
 
 }  // namespace
 
-// Fills in what the caller has left out from the loader and LibTorch.
+// Fills in what the caller has left out.
 void TrainingRun::complete_info() {
   const LoaderOptions& of_loader = train_loader_.options();
   if (info_.global_batch == 0) info_.global_batch = of_loader.batch_size * share_.size;
   if (info_.loader.empty()) info_.loader = to_string(of_loader.engine);
   if (info_.threads_per_rank == 0) info_.threads_per_rank = at::get_num_threads();
+  if (!info_.recipe_options.contains("model")) {
+    info_.provenance.try_emplace("model", type_name_of(task_.module()));
+  }
+  if (!options_.early_stopping) return;
+  const EarlyStoppingOptions& stopping = *options_.early_stopping;
+  info_.provenance["early_stopping"] =
+      lockstep::str(stopping.monitor, ':', stopping.patience, ':', to_string(stopping.mode));
 }
 
 void TrainingRun::prepare() {
@@ -60,10 +68,10 @@ void TrainingRun::prepare() {
   open_checkpoints();
   summarize_module();
   prepare_average();
-  const NamedTensors resumed = options_.resume ? resume() : NamedTensors();
+  const NamedTensors resumed = resumes_ ? resume() : NamedTensors();
   couple();
   watch_gpus();
-  if (options_.resume) optimizer_->load_state(resumed);
+  if (resumes_) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
   prepare_graph();
   prepare_checkpoints();

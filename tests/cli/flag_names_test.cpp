@@ -23,8 +23,8 @@ TEST(FlagNames, ReplaceTheOptionsOfAMessage) {
       {"", ""},
       {"no option", "no option"},
       // The longest one counts.
-      {"TrainerOptions::resume = false, or", "--overwrite, or"},
-      {"TrainerOptions::resume = falsehood", "--resume = falsehood"},
+      {"DdpOptions::find_unused_parameters = true, or", "--find-unused-parameters, or"},
+      {"DdpOptions::find_unused_parameters = truely", "--find-unused-parameters = truely"},
       {"TrainerOptions::resume = true", "--resume = true"},
       // These have no flag, or are parts of other names.
       {"set ProcessGroupOptions::leaders", "set ProcessGroupOptions::leaders"},
@@ -59,8 +59,8 @@ TEST(FlagNames, AreThoseOfTheirOptions) {
       {"TrainerOptions::device", "--accelerator"},
       {"TrainerOptions::on_nan", "--on-nan"},
       {"TrainerOptions::optimizer", "--optimizer"},
+      {"TrainerOptions::overwrite", "--overwrite"},
       {"TrainerOptions::resume", "--resume"},
-      {"TrainerOptions::resume = false", "--overwrite"},
   };
   EXPECT_EQ(flag_names().size(), flags.size()) << "add the new option here";
   for (const auto& [option, flag] : flags) {

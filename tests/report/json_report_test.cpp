@@ -87,6 +87,11 @@ TEST(ToJson, WritesTheDocumentedForm) {
       "rss_bytes": 250000000
     }
   ],
+  "validation": {
+    "loss": 0.0512,
+    "accuracy": 0.9842
+  },
+  "best": null,
   "test": {
     "loss": 0.0512,
     "accuracy": 0.9842
@@ -104,7 +109,8 @@ TEST(ToJson, SaysNullWhereThereIsNoNumber) {
   report.test.reset();
   report.epochs[0].train_loss = std::numeric_limits<double>::quiet_NaN();
   const auto json = nlohmann::json::parse(to_json(report));
-  EXPECT_TRUE(json["test"].is_null());
+  EXPECT_TRUE(json["validation"].is_null());
+  EXPECT_TRUE(json["best"].is_null());
   EXPECT_TRUE(json["epochs"][0]["train_loss"].is_null());
   EXPECT_EQ(nlohmann::json::parse(to_json(sample_report(0)))["epochs"], nlohmann::json::array());
 }
@@ -119,8 +125,9 @@ TEST(ToJson, HasWhateverTheTaskGives) {
   report.epochs[0].test.reset();
   report.stop_reason = "loss is nan";
   const auto json = nlohmann::json::parse(to_json(report));
-  EXPECT_EQ(json["test"], nlohmann::json::parse(R"({"psnr": 31.25, "confusion": {
+  EXPECT_EQ(json["validation"], nlohmann::json::parse(R"({"psnr": 31.25, "confusion": {
       "labels": ["cat", "dog"], "rows": [[3.0, 1.0], [0.0, 2.0]]}})"));
+  EXPECT_EQ(json["test"], json["validation"]) << "its earlier name";
   EXPECT_TRUE(json["epochs"][0]["metrics"].is_null());
   EXPECT_EQ(json["stop_reason"], "loss is nan");
   EXPECT_FALSE(nlohmann::json::parse(to_json(sample_report(1))).contains("stop_reason"));
@@ -136,7 +143,7 @@ TEST(ToJson, TakesPathsAndClassesThatAreNoText) {
   const auto json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["resumed_from"], "/run\\xe9/checkpoint");
   EXPECT_EQ(json["recipe_options"]["weights"], "/caf\\xe8");
-  EXPECT_EQ(json["test"]["confusion"]["labels"], nlohmann::json({"caf\\xe9", "caf\\xe8"}));
+  EXPECT_EQ(json["validation"]["confusion"]["labels"], nlohmann::json({"caf\\xe9", "caf\\xe8"}));
 }
 
 // Each figure has a value of its own, so that none can take the place of another.
@@ -145,6 +152,10 @@ TEST(ToJson, HasEachFigureInItsPlace) {
   report.already_complete = true;
   report.info.learning_rate = 0.5;
   report.info.resumed_from = "run/checkpoints/step-00000008";
+  report.best = BestEvaluation{.name = "psnr",
+                               .value = 33.5,
+                               .epoch = 7,
+                               .weights = "run/checkpoints/step-00000070/model.safetensors"};
   report.info.setup = {.group = 0.125, .loader = 0.25, .model = 0.375, .synchronization = 0.75};
   report.profile = {{.name = "forward", .calls = 6, .seconds = 1.5},
                     {.name = "other", .calls = 1, .seconds = 2.5}};
@@ -162,6 +173,8 @@ TEST(ToJson, HasEachFigureInItsPlace) {
   EXPECT_EQ(json["already_complete"], true);
   EXPECT_EQ(json["learning_rate"], 0.5);
   EXPECT_EQ(json["resumed_from"], "run/checkpoints/step-00000008");
+  EXPECT_EQ(json["best"], nlohmann::json::parse(R"({"metric": "psnr", "value": 33.5, "epoch": 7,
+      "weights": "run/checkpoints/step-00000070/model.safetensors"})"));
   EXPECT_EQ(json["setup_seconds"], nlohmann::json::parse(R"({"group": 0.125, "loader": 0.25,
       "model": 0.375, "synchronization": 0.75})"));
   EXPECT_EQ(json["profile"], nlohmann::json::parse(R"([
@@ -175,6 +188,19 @@ TEST(ToJson, HasEachFigureInItsPlace) {
   EXPECT_EQ(first["busy_processors"], 0.8125);
   EXPECT_EQ(first["gpu"], nlohmann::json::parse(R"({"utilisation": 0.5,
       "memory_utilisation": 0.25, "memory_bytes": 8000000, "power_watts": 310.0})"));
+}
+
+TEST(ToJson, SaysWhatTheRunIsMadeFrom) {
+  RunReport report = sample_report(1);
+  for (const char* name : {"weights", "provenance"}) {
+    EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains(name)) << name;
+  }
+  report.info.weights = "resnet18.pth";
+  report.info.provenance = {{"augmentation", "Pad(4, fill 0)"}, {"split", "at random"}};
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["weights"], "resnet18.pth");
+  EXPECT_EQ(json["provenance"], nlohmann::json::parse(R"json({"augmentation": "Pad(4, fill 0)",
+                                                              "split": "at random"})json"));
 }
 
 TEST(ToJson, SaysHowManyBatchesAStepHas) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/report/html/comparison.h>
 #include <tests/report/sample_record.h>
 #include <tests/support/temporary_directory.h>
 
@@ -64,29 +65,83 @@ TEST(RunData, ListsTheSettingsOfARun) {
   write_sample_record(
       folder, "run",
       {.error = "none",
-       .settings = R"(, "extra": {"state": "kept", "missing": null, "deep": {"n": 2}},
-                                      "nothing": null, "profile": {"a": 1}, "test": 2)",
+       .settings = R"settings(, "extra": {"state": "kept", "missing": null, "deep": {"n": 2}},
+                                      "nothing": null, "profile": {"a": 1}, "test": 2, "validation": 3,
+                                      "best": 4, "commands": [],
+                                      "provenance": {"augmentation": "Pad(4, fill 0)"})settings",
        .epochs = 0});
   std::map<std::string, std::string> settings;
   for (const auto& [name, value] : html::read_run_data(folder / "run").configuration) {
     EXPECT_TRUE(settings.emplace(name, value).second) << name;
   }
-  const std::map<std::string, std::string> expected = {{"versions: libtorch", "2.13.0"},
-                                                       {"recipe", "mnist"},
-                                                       {"strategy", "ddp"},
-                                                       {"backend", "shm"},
-                                                       {"loader", "native"},
-                                                       {"device", "cpu"},
-                                                       {"precision", "32"},
-                                                       {"world_size", "2"},
-                                                       {"threads_per_rank", "1"},
-                                                       {"global_batch", "128"},
-                                                       {"extra: state", "kept"},
-                                                       {"extra: deep: n", "2"},
-                                                       {"usable_processors", "8"},
-                                                       {"seconds_total", "9.5"},
-                                                       {"peak_rss_bytes", "162000000"}};
+  const std::map<std::string, std::string> expected = {
+      {"versions: libtorch", "2.13.0"},
+      {"recipe", "mnist"},
+      {"strategy", "ddp"},
+      {"backend", "shm"},
+      {"loader", "native"},
+      {"device", "cpu"},
+      {"precision", "32"},
+      {"world_size", "2"},
+      {"threads_per_rank", "1"},
+      {"global_batch", "128"},
+      {"extra: state", "kept"},
+      {"extra: deep: n", "2"},
+      {"provenance: augmentation", "Pad(4, fill 0)"},
+      {"usable_processors", "8"},
+      {"seconds_total", "9.5"},
+      {"peak_rss_bytes", "162000000"}};
   EXPECT_EQ(settings, expected);
+}
+
+TEST(RunData, HasEveryCommandOfAResumedRun) {
+  const TemporaryDirectory folder;
+  const auto read = [&](const std::string& commands) {
+    write_sample_record(folder, "run", {.settings = commands});
+    return html::read_run_data(folder / "run");
+  };
+  EXPECT_TRUE(read("").commands.empty());
+  const html::RunData run = read(R"(, "commands": [
+      {"command": "train <a>", "started": "Monday", "first_epoch": 1, "last_epoch": 2},
+      {"command": "train b", "started": "Tuesday", "first_epoch": 3, "last_epoch": null},
+      {"command": "train http://ada:t0ken@host", "started": "Friday", "first_epoch": 3,
+       "last_epoch": 3}])");
+  ASSERT_EQ(run.commands.size(), 3U);
+  EXPECT_EQ(run.commands[0].last_epoch, 2);
+  EXPECT_FALSE(run.commands[1].last_epoch);
+  EXPECT_THAT(html::overview({run}),
+              ::testing::HasSubstr("started Monday (epochs 1 to 2)<br/><code>train &lt;a&gt;</code>"
+                                   "<br/>resumed Tuesday (no whole epoch)<br/><code>train b</code>"
+                                   "<br/>resumed Friday (epoch 3)<br/><code>train "
+                                   "http://***@host</code></p>"));
+}
+
+// A record of an earlier version has no best value, and one without checkpoints no weights of it.
+TEST(RunData, HasTheBestValue) {
+  const TemporaryDirectory folder;
+  const auto read = [&](const std::string& best) {
+    write_sample_record(folder, "run", {.settings = best});
+    return html::read_run_data(folder / "run");
+  };
+  EXPECT_FALSE(read("").best);
+  EXPECT_FALSE(read(R"(, "best": null)").best);
+  const html::RunData kept = read(R"(, "best": {"metric": "accuracy", "value": 0.75, "epoch": 2,
+                                     "weights": "run/<best>"})");
+  ASSERT_TRUE(kept.best);
+  EXPECT_EQ(kept.best->name, "accuracy");
+  EXPECT_EQ(kept.best->value, 0.75);
+  EXPECT_EQ(kept.best->epoch, 2);
+  EXPECT_EQ(kept.best->weights, "run/<best>");
+  const std::string tiles = html::overview({kept});
+  EXPECT_THAT(tiles, ::testing::HasSubstr("<span>best value</span><b>validation accuracy 0.75 in "
+                                          "epoch 2</b>"));
+  EXPECT_THAT(tiles, ::testing::HasSubstr("<span>weights of the best value</span><b>run/&lt;best"));
+  const html::RunData lost =
+      read(R"(, "best": {"metric": "train_loss", "value": 0.5, "epoch": 1, "weights": null})");
+  ASSERT_TRUE(lost.best);
+  const std::string without = html::overview({lost});
+  EXPECT_THAT(without, ::testing::HasSubstr("<b>training loss 0.5 in epoch 1</b>"));
+  EXPECT_THAT(without, ::testing::Not(::testing::HasSubstr("weights of the best value")));
 }
 
 }  // namespace

@@ -1,5 +1,10 @@
 #include <lockstep/report/run_record.h>
 
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -116,10 +121,78 @@ TEST_F(RunRecordTest, KeepsTheEpochsThatAResumedRunHadBefore) {
   ASSERT_EQ(now["epochs"].size(), 3U);
   EXPECT_EQ(now["epochs"][1]["epoch"], 2);
   EXPECT_EQ(now["epochs"][2]["train_loss"], 7.0);
+  ASSERT_EQ(now["commands"].size(), 2U);
+  EXPECT_EQ(now["commands"][0]["command"], "lockstep train mnist");
+  EXPECT_EQ(now["commands"][0]["first_epoch"], 1);
+  EXPECT_EQ(now["commands"][0]["last_epoch"], 2) << "the third was trained again";
+  EXPECT_EQ(now["commands"][1]["started"], now["started"]);
+  EXPECT_EQ(now["commands"][1]["first_epoch"], 3);
+  EXPECT_EQ(now["commands"][1]["last_epoch"], 3);
 
   RunRecord anew = record();
   anew.on_run_begin(sample_info());
   EXPECT_TRUE(written()["epochs"].empty());
+  EXPECT_EQ(written()["commands"].size(), 1U);
+}
+
+// A command whose epochs were all trained again is still one of the run.
+TEST_F(RunRecordTest, HasEveryCommandOfTheRun) {
+  folder_.write("run.json", R"({"command": "lockstep train mnist --lr 1", "started": "yesterday",
+                                "epochs": []})");  // of an earlier version, killed in its epoch 1
+  for (const std::int64_t first_epoch : {1, 2, 2}) {
+    RunInfo info = sample_info();
+    info.first_epoch = first_epoch;
+    info.first_step = 5;
+    RunRecord run = record(/*goes_on=*/true);
+    run.on_run_begin(info);
+    run.on_epoch_end(sample_epoch(first_epoch));
+  }
+  const json commands = written()["commands"];
+  ASSERT_EQ(commands.size(), 4U);
+  EXPECT_EQ(commands[0], json({{"command", "lockstep train mnist --lr 1"},
+                               {"started", "yesterday"},
+                               {"first_epoch", 1},
+                               {"first_step", 0},
+                               {"last_epoch", nullptr}}));
+  EXPECT_EQ(commands[1]["first_step"], 5);
+  EXPECT_EQ(commands[1]["last_epoch"], 1);
+  EXPECT_TRUE(commands[2]["last_epoch"].is_null()) << "its epoch 2 was trained again";
+  EXPECT_EQ(commands[3]["last_epoch"], 2);
+}
+
+TEST_F(RunRecordTest, GivesBackItsEpochs) {
+  RunRecord run = record();
+  run.on_run_begin(sample_info());
+  EpochReport second = sample_epoch(2);
+  second.train_loss = std::nan("");
+  second.test->values.push_back({.name = "psnr", .value = std::nan("")});
+  second.test->tables = {{.name = "confusion", .rows = {{1}}}};
+  EpochReport third = sample_epoch(3);
+  third.test.reset();
+  for (const EpochReport& epoch : {sample_epoch(1), second, third, sample_epoch(4)}) {
+    run.on_epoch_end(epoch);
+  }
+  const std::vector<EpochReport> epochs = recorded_epochs(folder_.path(), 4);
+  ASSERT_EQ(epochs.size(), 3U);
+  EXPECT_EQ(epochs[0].epoch, 1);
+  EXPECT_EQ(epochs[0].steps, 469);
+  EXPECT_EQ(epochs[0].seconds, 2);
+  EXPECT_EQ(epochs[0].train_loss, 0.25);
+  EXPECT_EQ(epochs[0].images_per_second, 30000);
+  const PhaseSeconds& phases = epochs[0].phases;
+  EXPECT_THAT((std::vector<double>{phases.data, phases.forward, phases.backward,
+                                   phases.communication, phases.optimizer}),
+              ::testing::ElementsAre(0.1, 0.5, 1, 0.2, 0.1));
+  ASSERT_TRUE(epochs[0].test && epochs[1].test);
+  EXPECT_EQ(epochs[0].test->value_of("loss"), 0.0512);
+  EXPECT_EQ(epochs[0].test->accuracy(), 0.9842);
+  EXPECT_TRUE(std::isnan(epochs[1].train_loss));
+  ASSERT_EQ(epochs[1].test->values.size(), 2U) << "a table is no value";
+  EXPECT_TRUE(std::isnan(epochs[1].test->values[1].value));
+  EXPECT_FALSE(epochs[2].test);
+  EXPECT_TRUE(recorded_epochs(folder_ / "nowhere", 4).empty());
+  folder_.write("run.json", R"({"epochs": [{"epoch": 1}]})");
+  EXPECT_TRUE(recorded_epochs(folder_.path(), 4).empty());
 }
 
 TEST_F(RunRecordTest, GoesOnWithoutARecordThatCanBeRead) {

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <filesystem>
 #include <sstream>
+#include <string>
 
+#include <lockstep/report/run_record.h>
 #include <tests/report/sample_run.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::report {
 namespace {
@@ -21,11 +25,11 @@ std::string summary_of(const RunReport& report) {
 
 TEST(SummaryTable, ShowsEpochsPhasesAndTimes) {
   EXPECT_EQ(summary_of(sample_report(2)), R"(
-epoch    loss  test loss  accuracy   img/s  seconds
-    1  0.2500     0.0512    98.42%  30,000     2.00
-    2  0.1250     0.0512    98.42%  30,000     2.00
+epoch    loss  validation loss  accuracy   img/s  seconds
+    1  0.2500           0.0512    98.42%  30,000     2.00
+    2  0.1250           0.0512    98.42%  30,000     2.00
 time of rank 0: data 5.0%, forward 25.0%, backward 50.0%, communication 10.0%, optimizer 5.0%, other 5.0%
-test accuracy 98.42% of 10,000 images, 3 images could not be read and were skipped, first step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB
+validation accuracy 98.42% of 10,000 images, 3 images could not be read and were skipped, first step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB
 )");
 }
 
@@ -62,7 +66,7 @@ the run ended early: psnr has not improved
 confusion    cat  dog
       cat  1,003    1
       dog      0    2
-test psnr 31.2500, top5_accuracy 50.00% of 6 images, first step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB
+validation psnr 31.2500, top5_accuracy 50.00% of 6 images, first step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB
 )");
   report.test->tables = {{.name = "shares", .labels = {"cat"}, .rows = {{0.25, 1}, {0, 2}}}};
   EXPECT_THAT(summary_of(report), testing::HasSubstr("\nshares     cat       1\n"
@@ -72,7 +76,54 @@ test psnr 31.2500, top5_accuracy 50.00% of 6 images, first step after 0.39 s, to
   EXPECT_THAT(summary_of(report), testing::Not(testing::HasSubstr("wide")));
   report = sample_report(0);
   report.test->values.clear();
-  EXPECT_THAT(summary_of(report), testing::HasSubstr("test loss 0.0512 of 10,000 images"));
+  EXPECT_THAT(summary_of(report), testing::HasSubstr("validation loss 0.0512 of 10,000 images"));
+}
+
+TEST(SummaryTable, ShowsTheBestBesideTheLast) {
+  RunReport report = sample_report(1);
+  report.best =
+      BestEvaluation{.name = "accuracy", .value = 0.99, .unit = MetricUnit::kFraction, .epoch = 3};
+  EXPECT_THAT(summary_of(report),
+              testing::HasSubstr("\nbest validation accuracy 99.00% in epoch 3\n"
+                                 "validation accuracy 98.42% of 10,000 images, "));
+  report.best->weights = "run/checkpoints/step-00001407/model.safetensors";
+  EXPECT_THAT(summary_of(report),
+              testing::HasSubstr("\nbest validation accuracy 99.00% in epoch 3, weights in "
+                                 "run/checkpoints/step-00001407/model.safetensors\n"));
+  report.test.reset();
+  report.best = BestEvaluation{.name = "train_loss", .value = 0.125, .epoch = 2};
+  EXPECT_THAT(summary_of(report), testing::HasSubstr("\nbest training loss 0.1250 in epoch 2\n"));
+}
+
+// The record has the epochs before; the units are those of the last evaluation.
+TEST(SummaryTable, ShowsTheWholeOfAResumedRun) {
+  const testing_support::TemporaryDirectory folder;
+  RunRecord first(folder.path(), {}, /*goes_on=*/false);
+  first.on_run_begin(testing_support::sample_info());
+  for (int epoch = 1; epoch <= 3; ++epoch) first.on_epoch_end(testing_support::sample_epoch(epoch));
+  RunReport report = sample_report(0);
+  report.info.first_epoch = 3;
+  report.epochs = {testing_support::sample_epoch(3)};
+  const auto summary = [&](const std::filesystem::path& place) {
+    std::ostringstream out;
+    SummaryTable table(out, place);
+    table.on_run_begin(report.info);
+    table.on_run_end(report);
+    return out.str();
+  };
+  const std::string last = "    3  0.0833           0.0512    98.42%  30,000     2.00\n";
+  const std::string earlier =
+      "    1  0.2500           0.0512    98.42%  30,000     2.00\n"
+      "    2  0.1250           0.0512    98.42%  30,000     2.00\n";
+  const std::string titles = "\nepoch    loss  validation loss  accuracy   img/s  seconds\n";
+  EXPECT_THAT(summary(folder.path()), testing::HasSubstr(titles + last)) << "it begins anew";
+  report.info.resumed_from = "run/checkpoints/step-00000938";
+  EXPECT_THAT(summary(folder.path()), testing::HasSubstr(titles + earlier + last));
+  EXPECT_THAT(summary({}), testing::HasSubstr(titles + last));
+  EXPECT_THAT(summary(folder / "nowhere"), testing::HasSubstr(titles + last));
+  report.epochs.clear();
+  report.already_complete = true;
+  EXPECT_THAT(summary(folder.path()), testing::HasSubstr(titles + earlier + "time of rank 0: "));
 }
 
 TEST(SummaryTable, ShowsTablesWhoseRowsDiffer) {
@@ -115,7 +166,7 @@ TEST(SummaryTable, SaysThatARunWasComplete) {
   report.skipped_images = 0;
   EXPECT_EQ(summary_of(report), R"(
 the run is complete: all its steps were done before, and nothing was trained now; raise --max-epochs or --max-steps to go on
-test accuracy 98.42% of 10,000 images, total 24.1 s, peak memory of rank 0 312 MB
+validation accuracy 98.42% of 10,000 images, total 24.1 s, peak memory of rank 0 312 MB
 )");
 }
 

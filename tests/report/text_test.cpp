@@ -190,12 +190,12 @@ TEST(Text, DescribesWhateverAnEvaluationHas) {
                              .steps_per_epoch = 469,
                              .test = testing_support::sample_evaluation()},
                             10),
-            "epoch  3/10  step 40 of 469  test 98.42% (loss 0.0512)");
+            "epoch  3/10  step 40 of 469  validation 98.42% (loss 0.0512)");
 }
 
 TEST(Text, DescribesAnEpoch) {
   EXPECT_EQ(epoch_line(sample_epoch(3), 10),
-            "epoch  3/10  loss 0.0833  test 98.42% (loss 0.0512)  30,000 img/s  2.00 s");
+            "epoch  3/10  loss 0.0833  validation 98.42% (loss 0.0512)  30,000 img/s  2.00 s");
   EpochReport untested = sample_epoch(10);
   untested.test.reset();
   untested.train_loss = kNan;

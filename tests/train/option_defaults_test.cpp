@@ -25,6 +25,7 @@ TEST(TrainDefaults, OfTheTrainerLeaveEverythingOut) {
   EXPECT_FALSE(run.deterministic || run.detect_anomaly || run.cudnn_benchmark || run.cuda_graph);
   EXPECT_FALSE(run.matmul_precision);
   EXPECT_FALSE(run.resume);
+  EXPECT_FALSE(run.overwrite);
   EXPECT_EQ(run.log_every_n_steps, 1);
   EXPECT_EQ(run.model_summary_depth, 0);
   EXPECT_EQ(run.log_histograms_every_n_steps, 0);

@@ -1,12 +1,9 @@
 #include <lockstep/cli/train/train_checkpoints.h>
 
-#include <system_error>
-
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train/watched_value.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/train/checkpoints/checkpoint_folder.h>
 
 namespace lockstep::cli {
 namespace {
@@ -68,13 +65,6 @@ CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,
   }
   options.background = arguments.in_background;
   return options;
-}
-
-bool holds_checkpoint(const CheckpointOptions& options) {
-  if (!train::checkpoint_folders(options.directory).empty()) return true;
-  std::error_code error;
-  return std::filesystem::symlink_status(options.link, error).type() ==
-         std::filesystem::file_type::regular;
 }
 
 }  // namespace lockstep::cli

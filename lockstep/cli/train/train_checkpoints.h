@@ -33,8 +33,4 @@ void add_checkpoint_options(CLI::App& command, CheckpointArguments& to);
 CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,
                                       const std::filesystem::path& out);
 
-/// Whether a run of this or an earlier version has left a checkpoint in the places that `options`
-/// names.
-bool holds_checkpoint(const CheckpointOptions& options);
-
 }  // namespace lockstep::cli

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/report/loggers/logger_table.h>
+#include <lockstep/report/run_record.h>
 
 namespace lockstep::cli {
 namespace {
@@ -43,6 +44,7 @@ std::vector<HyperParameter> logged_settings(const TrainSettings& settings) {
     all.push_back({"gradient_clip_value", *settings.trainer.gradient_clip_value});
   }
   all.push_back({"seed", static_cast<std::int64_t>(settings.seed)});
+  all.push_back({"command", command_line()});
   return all;
 }
 

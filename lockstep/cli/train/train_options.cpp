@@ -202,7 +202,12 @@ void add_folder_options(CLI::App& command, TrainArguments& to) {
       .add_option("--out", to.out,
                   "Folder for checkpoints, traces and, without --log-dir, logs (default: none)")
       ->type_name("DIR");
-  command.add_flag("--resume", to.resume, "Resume from the newest complete checkpoint in --out");
+  command
+      .add_flag(
+          "--resume", to.resume,
+          "Resume from the newest complete checkpoint in --out; with auto, start a new run if "
+          "there is none")
+      ->type_name("[auto]");
   command.add_flag("--overwrite", to.overwrite,
                    "Start a new run although --out holds checkpoints, and replace them");
   add_checkpoint_options(command, to.checkpoints);

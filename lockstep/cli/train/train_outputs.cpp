@@ -8,23 +8,46 @@
 #include <lockstep/core/file.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/loggers/mlflow_client.h>
+#include <lockstep/train/checkpoints/checkpoint_folder.h>
 
 namespace lockstep::cli {
 namespace {
 
 constexpr const char* kLockFile = ".lockstep-lock";
 
-// Locks --out, so that its contents do not change.
-void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
+// The value of --resume; absent: the option is not given.
+Resume parse_resume(const std::optional<std::string>& text) {
+  if (!text) return Resume::kNo;
+  if (*text == kResumeFlag) return Resume::kYes;
+  if (*text == "auto") return Resume::kAuto;
+  throw ConfigError(
+      lockstep::str("train: --resume must have no value, or the value auto, got '", *text, "'"));
+}
+
+// Resolves --resume and --overwrite.
+void resolve_resume(const TrainArguments& arguments, TrainSettings& settings) {
+  settings.trainer.resume = parse_resume(arguments.resume);
+  settings.trainer.overwrite = arguments.overwrite;
+  if (!settings.trainer.resume) return;
+  if (settings.out.empty())
+    throw ConfigError("train: --resume needs --out DIR, the run to go on with");
+  if (arguments.overwrite) throw ConfigError("train: --resume and --overwrite exclude each other");
+  if (settings.trainer.fast_dev_run > 0)
+    throw ConfigError("train: --fast-dev-run keeps nothing, so it cannot --resume");
+}
+
+bool decides_to_resume(const TrainSettings& settings) {
+  const TrainerOptions& trainer = settings.trainer;
+  return train::decide_resume(trainer.checkpoints, trainer.resume, trainer.overwrite);
+}
+
+// Locks --out, so that its contents do not change, and decides whether the run resumes.
+void claim_out(TrainSettings& settings) {
   if (settings.out.empty()) return;
   make_writable_directory(settings.out);
   settings.out_lock = std::make_shared<const FileLock>(
       settings.out / kLockFile, lockstep::str("train: --out ", settings.out.string()));
-  if (!settings.resume && !arguments.overwrite && holds_checkpoint(settings.trainer.checkpoints)) {
-    throw ConfigError(lockstep::str("train: --out ", settings.out.string(),
-                                    " already holds a checkpoint; give --resume to go on with it, "
-                                    "--overwrite to begin anew, or another folder"));
-  }
+  settings.resumes = decides_to_resume(settings);
 }
 
 // Resolves --logger, --log-dir and --mlflow-uri.
@@ -95,24 +118,15 @@ void resolve_outputs(const TrainArguments& arguments, TrainSettings& settings) {
   if (arguments.out) settings.out = *arguments.out;
   if (arguments.json) settings.json = *arguments.json;
   settings.trainer.checkpoints = resolve_checkpoints(arguments.checkpoints, settings.out);
-  settings.resume = arguments.resume;
-  if (settings.resume && settings.out.empty())
-    throw ConfigError("train: --resume needs --out DIR, the run to go on with");
-  if (settings.resume && arguments.overwrite)
-    throw ConfigError("train: --resume and --overwrite exclude each other");
-  if (settings.resume && settings.trainer.fast_dev_run > 0)
-    throw ConfigError("train: --fast-dev-run keeps nothing, so it cannot --resume");
+  resolve_resume(arguments, settings);
   resolve_loggers(arguments, settings);
   resolve_report_files(settings);
+  settings.resumes = settings.trainer.resume.mode() == Resume::kYes;
   if (!settings.speaks()) return;
-  if (settings.resume && !holds_checkpoint(settings.trainer.checkpoints)) {
-    throw CheckpointError(lockstep::str("there is no checkpoint in ",
-                                        settings.trainer.checkpoints.directory.string(),
-                                        " to resume from"));
-  }
+  if (settings.resumes) decides_to_resume(settings);  // creates nothing if it cannot resume
   // Checked before the training, whose results would otherwise be lost. A trial keeps nothing, so
   // it does not claim --out.
-  if (settings.trainer.fast_dev_run == 0) claim_out(arguments, settings);
+  if (settings.trainer.fast_dev_run == 0) claim_out(settings);
   if (!settings.json.empty()) report::JsonReport(settings.json).on_run_begin({});
   if (!settings.loggers.empty()) make_writable_directory(settings.logger_setup.directory);
 }

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <string>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
@@ -19,6 +21,8 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/data/augment/augmentation_text.h>
+#include <lockstep/data/augment/mix_choice.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/samplers/sampler.h>
 #include <lockstep/launch/launcher.h>
@@ -144,14 +148,45 @@ bool uses_fused_kernels(const TrainSettings& settings, torch::Device device) {
          settings.precision == Precision::k32;
 }
 
-// Loads the file of --weights, if any, and reports skipped tensors.
+// Loads the file of --weights, if any, and reports skipped tensors. A resumed run takes the weights
+// of its checkpoint instead, also on ranks that do not know yet that the run resumes.
 void load_weights(const TrainSettings& settings, torch::nn::Module& module, int rank) {
   const std::filesystem::path& file = settings.of_recipe.weights;
   if (file.empty()) return;
+  if (settings.resumes) {
+    if (rank != 0 || settings.quiet) return;
+    std::cerr << "note: the run resumes with the weights of its checkpoint; --weights "
+              << file.string() << " is not loaded" << std::endl;
+    return;
+  }
   const PretrainedWeights loaded =
       load_pretrained(module, load_weights_file(file).state, file.string());
   const std::string summary = loaded.summary();
   if (rank == 0 && !summary.empty()) std::cerr << "note: " << summary << std::endl;
+}
+
+// How the images are divided into those to train on and those to validate on.
+std::string split_text(const TrainSettings& settings, const recipes::RecipeData& images) {
+  const std::string part = amount_of(images.train.size(), "image") + " to train on";
+  if (!images.is_split_at_random) return "the data set's own, " + part;
+  const double fraction =
+      settings.of_recipe.validation_fraction.value_or(recipes::kValidationFraction);
+  return lockstep::str("at random by seed ", settings.seed, ", fraction ", fraction,
+                       " to validate on, ", part);
+}
+
+// What the run is made from, as far as its other settings do not say so.
+std::map<std::string, std::string> provenance_of(const TrainSettings& settings,
+                                                 const recipes::RecipeData& images) {
+  const recipes::Recipe& recipe = *settings.recipe;
+  std::map<std::string, std::string> all = {
+      {"augmentation", data::augmentation_text(recipe.train_augmentation)},
+      {"mix", to_string(settings.mix)},
+      {"split", split_text(settings, images)}};
+  if (!recipe.choices.contains(recipes::kImageSizeChoice)) {
+    all["image_size"] = lockstep::str(recipe.input.height, 'x', recipe.input.width);
+  }
+  return all;
 }
 
 TrainerOptions trainer_options(const TrainSettings& settings, const recipes::RecipeData& data,
@@ -160,7 +195,6 @@ TrainerOptions trainer_options(const TrainSettings& settings, const recipes::Rec
   options.precision = settings.precision;
   options.device = device;
   options.seed = settings.seed;
-  options.resume = settings.resume;
   options.info = {.recipe = settings.recipe->name,
                   .strategy = {},
                   .backend = {},
@@ -172,7 +206,9 @@ TrainerOptions trainer_options(const TrainSettings& settings, const recipes::Rec
                   .fused_kernels = uses_fused_kernels(settings, device),
                   .threads_per_rank = threads,
                   .global_batch = settings.global_batch,
-                  .recipe_options = settings.recipe->choices};
+                  .recipe_options = settings.recipe->choices,
+                  .weights = settings.of_recipe.weights.string(),
+                  .provenance = provenance_of(settings, data)};
   options.command_seconds = launch::seconds_since_command_start;
   if (settings.started) {
     options.command_seconds = [start = *settings.started] { return seconds_since(start); };
@@ -209,7 +245,7 @@ std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
                                            const WorkerEnvironment& worker, int processors) {
   std::vector<ListenerHandle> listeners = settings.trainer.listeners;
   if (!settings.quiet) {
-    listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO));
+    listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO), settings.out);
   }
   if (!settings.json.empty()) {
     listeners.push_back(std::make_unique<report::JsonReport>(settings.json));
@@ -223,7 +259,7 @@ std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
                                                .command = command_line(),
                                                .local_ranks = worker.local_world_size,
                                                .processors = processors},
-                                     settings.resume));
+                                     settings.resumes));
     listeners.push_back(std::make_unique<report::PictureFile>(settings.out));
   }
   if (!settings.loggers.empty()) listeners.push_back(make_logging_listener(settings));

@@ -169,17 +169,13 @@ void resolve_image_files(const TrainArguments& arguments, TrainSettings& setting
   settings.exif_transpose = arguments.exif_transpose;
 }
 
-// ConfigError if --cache or --weights contradicts other options.
-void check_recipe_files(const TrainArguments& arguments, const TrainSettings& settings) {
+// ConfigError if --cache contradicts other options.
+void check_cache(const TrainArguments& arguments, const TrainSettings& settings) {
   // A GPU or DALI's decoder decodes its own images, so a cache would never be used.
   if (settings.of_recipe.cache_bytes.value_or(0) > 0 &&
       settings.loader != LoaderEngineKind::kNative) {
     throw ConfigError(lockstep::str("train: --cache belongs to --loader native, got --loader ",
                                     arguments.loader, "; remove one of them"));
-  }
-  if (arguments.resume && !settings.of_recipe.weights.empty()) {
-    throw ConfigError(
-        "train: --weights begins a run and --resume continues one; remove one of them");
   }
 }
 
@@ -198,7 +194,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.loader = parse_loader_engine(arguments.loader);
   settings.on_corrupt_image = parse_corrupt_image_option("train", arguments.on_corrupt_image);
   resolve_image_files(arguments, settings);
-  check_recipe_files(arguments, settings);
+  check_cache(arguments, settings);
   settings.accelerator = arguments.accelerator;
   settings.backend = arguments.backend;
   settings.timeout =

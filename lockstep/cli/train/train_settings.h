@@ -32,6 +32,9 @@ class App;
 
 namespace lockstep::cli {
 
+/// What CLI11 stores for a flag that is given without a value.
+inline constexpr const char* kResumeFlag = "true";
+
 /// The options as given by the user; absent: the recipe's default.
 struct TrainArguments {
   std::string recipe;
@@ -74,7 +77,8 @@ struct TrainArguments {
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::optional<std::string> out;
-  bool resume = false;
+  /// kResumeFlag, or the value that was given; absent: no --resume.
+  std::optional<std::string> resume;
   bool overwrite = false;
   int threads = 0;
   std::optional<int> workers;  ///< absent: one per rank
@@ -130,7 +134,9 @@ struct TrainSettings {
   /// The lock on `out`, held by the process that speaks for the run. Forked ranks inherit it, so
   /// other runs cannot use the folder while any of them lives.
   std::shared_ptr<const FileLock> out_lock;
-  bool resume = false;
+  /// Whether the run resumes, so that --weights is not used. With --resume auto, only the process
+  /// that speaks for the run and its forked ranks know this; elsewhere it is false.
+  bool resumes = false;
   bool quiet = false;        ///< whether to print nothing during the run
   int threads = 0;           ///< per rank; 0: its share of the processors
   int workers_per_rank = 0;  ///< loader threads

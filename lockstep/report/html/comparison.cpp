@@ -81,6 +81,12 @@ std::set<std::string> metric_names(const Runs& runs) {
   return names;
 }
 
+// "validation loss 0.0512 in epoch 3"
+std::string best_value_text(const BestEvaluation& best) {
+  return str(report::watched_text(best.name), ' ', value_text(best.value), " in epoch ",
+             best.epoch);
+}
+
 // A run's final figures, by name; texts are empty for missing figures.
 std::vector<std::pair<std::string, std::string>> final_figures(
     const RunData& run, const std::set<std::string>& metrics) {
@@ -91,8 +97,10 @@ std::vector<std::pair<std::string, std::string>> final_figures(
   figures.emplace_back("training loss", has_loss ? value_text(*run.epochs.back().train_loss) : "");
   for (const std::string& metric : metrics) {
     const auto value = last_metric(run, metric);
-    figures.emplace_back("validation " + metric, value ? value_text(*value) : "");
+    figures.emplace_back(report::watched_text(metric), value ? value_text(*value) : "");
   }
+  figures.emplace_back("best value", run.best ? best_value_text(*run.best) : "");
+  figures.emplace_back("weights of the best value", run.best ? run.best->weights : "");
   figures.emplace_back("best images/s",
                        run.epochs.empty() ? "" : report::count_text(best_rate(run)));
   figures.emplace_back(
@@ -106,11 +114,25 @@ std::string state_text(const RunData& run) {
   return run.error.empty() ? run.state : str(run.state, ": ", run.error);
 }
 
-// When and how the run was started, as HTML.
+std::string epochs_of(const RunCommand& command) {
+  if (!command.last_epoch) return "no whole epoch";
+  if (*command.last_epoch == command.first_epoch) return str("epoch ", command.first_epoch);
+  return str("epochs ", command.first_epoch, " to ", *command.last_epoch);
+}
+
+// When and how the run was started, and each time it was resumed, as HTML.
 std::string origin_of(const RunData& run) {
   if (run.started.empty()) return "a record without the command and the time of its run";
-  return str("started ", svg::escaped(run.started), "<br/><code>", svg::escaped(run.command),
-             "</code>");
+  if (run.commands.size() < 2) {
+    return str("started ", svg::escaped(run.started), "<br/><code>", svg::escaped(run.command),
+               "</code>");
+  }
+  std::string text;
+  for (const RunCommand& each : run.commands) {
+    text += str(text.empty() ? "started " : "<br/>resumed ", svg::escaped(each.started), " (",
+                epochs_of(each), ")<br/><code>", svg::escaped(each.command), "</code>");
+  }
+  return text;
 }
 
 // A CSS class, whatever the file contains.

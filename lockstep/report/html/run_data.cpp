@@ -75,8 +75,9 @@ EpochData epoch_of(const RecordJson& epoch) {
 
 // The settings of a run; nested ones are named as in "versions: libtorch".
 void add_settings(const RecordJson& object, const std::string& before, RunData& data) {
-  static const std::vector<std::string> kElsewhere = {"epochs",  "command", "state", "error",
-                                                      "started", "profile", "test"};
+  static const std::vector<std::string> kElsewhere = {"epochs",     "command", "state", "error",
+                                                      "started",    "profile", "test",  "best",
+                                                      "validation", "commands"};
   for (const auto& [name, value] : object.items()) {
     const bool is_elsewhere =
         before.empty() && std::ranges::find(kElsewhere, name) != kElsewhere.end();
@@ -87,6 +88,30 @@ void add_settings(const RecordJson& object, const std::string& before, RunData& 
       data.configuration.emplace_back(before + name, setting_text(value));
     }
   }
+}
+
+std::vector<RunCommand> recorded_commands(const RecordJson& run) {
+  std::vector<RunCommand> commands;
+  if (!run.contains("commands")) return commands;
+  for (const RecordJson& each : run.at("commands")) {
+    RunCommand command{.command = without_credentials(each.at("command").get<std::string>()),
+                       .started = each.at("started").get<std::string>(),
+                       .first_epoch = each.at("first_epoch").get<std::int64_t>()};
+    const RecordJson& last = each.at("last_epoch");
+    if (last.is_number_integer()) command.last_epoch = last.get<std::int64_t>();
+    commands.push_back(std::move(command));
+  }
+  return commands;
+}
+
+std::optional<BestEvaluation> best_of(const RecordJson& run) {
+  if (!run.contains("best") || !run.at("best").is_object()) return std::nullopt;
+  const RecordJson& best = run.at("best");
+  const RecordJson& weights = best.at("weights");
+  return BestEvaluation{.name = best.at("metric").get<std::string>(),
+                        .value = best.at("value").get<double>(),
+                        .epoch = best.at("epoch").get<std::int64_t>(),
+                        .weights = weights.is_string() ? weights.get<std::string>() : ""};
 }
 
 // Devices of a process, and threads of a pipeline in one process, count as ranks.
@@ -122,11 +147,13 @@ RunData data_of(const RecordJson& run) {
                .error = run.contains("error") ? setting_text(run.at("error")) : "",
                .started = run.value("started", ""),
                .command = without_credentials(run.value("command", "")),
+               .commands = recorded_commands(run),
                .work = work_of(run),
                .ranks = ranks_of(run),
                .global_batch = run.value("global_batch", std::int64_t{0}),
                .seconds = number_at(run, "seconds_total").value_or(0),
-               .peak_bytes = number_at(run, "peak_rss_bytes").value_or(0)};
+               .peak_bytes = number_at(run, "peak_rss_bytes").value_or(0),
+               .best = best_of(run)};
   add_settings(run, "", data);
   for (const RecordJson& epoch : run.at("epochs")) data.epochs.push_back(epoch_of(epoch));
   return data;

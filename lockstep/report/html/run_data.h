@@ -13,6 +13,7 @@
 #include <lockstep/report/advice/run_facts.h>
 #include <lockstep/report/html/run_pictures.h>
 #include <lockstep/report/html/traced_steps.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep::html {
 
@@ -33,6 +34,14 @@ struct EpochData {
 /// "other".
 const std::vector<std::string>& phase_names();
 
+/// A command that started or resumed a run.
+struct RunCommand {
+  std::string command{};
+  std::string started{};
+  std::int64_t first_epoch = 1;
+  std::optional<std::int64_t> last_epoch{};  ///< absent if it completed none of the run's epochs
+};
+
 struct RunData {
   std::string name{};     ///< name of the folder, or of the record without its extension
   std::string subject{};  ///< recipe, strategy and loader; equal in comparable runs
@@ -40,12 +49,15 @@ struct RunData {
   std::string error{};
   std::string started{};  ///< empty in a record of `lockstep train --json`
   std::string command{};  ///< empty in a record of `lockstep train --json`
+  /// All commands of a resumed run, the oldest first; empty in a record that has only the last one.
+  std::vector<RunCommand> commands{};
   std::vector<std::pair<std::string, std::string>> configuration{};
   std::string work{};  ///< work_name(): equal in runs whose speeds are compared
   int ranks = 1;       ///< with strategy dp its devices; with a pipeline in one process its threads
   std::int64_t global_batch = 0;
   double seconds = 0;     ///< length of the whole run; 0: unknown
   double peak_bytes = 0;  ///< memory of the rank that used most; 0: unknown
+  std::optional<BestEvaluation> best{};
   std::vector<EpochData> epochs{};
   std::optional<report::RunFacts> facts{};  ///< if the run has a complete epoch
   std::optional<TracedRun> trace{};

@@ -14,6 +14,8 @@ namespace {
 
 using Values = std::vector<NamedValue>;
 
+const std::string kValidation = "validation/";
+
 void add_phases(Values& values, const PhaseSeconds& phases) {
   values.push_back({"phases/data_seconds", phases.data});
   values.push_back({"phases/forward_seconds", phases.forward});
@@ -24,10 +26,10 @@ void add_phases(Values& values, const PhaseSeconds& phases) {
 
 // The results of an evaluation, under names that live in `names` until they have been logged.
 void add_evaluation(Values& values, const Evaluation& test, std::vector<std::string>& names) {
-  if (test.has_loss) values.push_back({"test/loss", test.loss});
+  if (test.has_loss) values.push_back({"validation/loss", test.loss});
   names.reserve(test.values.size());  // moving a short string would invalidate views of it
   for (const MetricValue& each : test.values) {
-    values.push_back({names.emplace_back("test/" + each.name), each.value});
+    values.push_back({names.emplace_back(kValidation + each.name), each.value});
   }
 }
 
@@ -128,7 +130,7 @@ void LoggingListener::log(std::int64_t step, std::span<const NamedValue> values)
 void LoggingListener::log_tables(std::int64_t step, const Evaluation& test) {
   const LogMoment moment = moment_at(step);
   for (const MetricTable& each : test.tables) {
-    const std::string name = "test/" + each.name;
+    const std::string name = kValidation + each.name;
     const LoggedTable table = {.labels = each.labels, .rows = each.rows};
     for (const auto& logger : loggers_) logger->log_table(moment, name, table);
   }
@@ -177,6 +179,12 @@ std::vector<HyperParameter> hyper_parameters_of(const RunInfo& info) {
     number("micro_batches", info.micro_batches);
     all.push_back({"recompute", info.recompute});
   }
+  for (const auto& [name, value] : info.recipe_options) text(name.c_str(), value);
+  for (const auto& [name, value] : info.provenance) {
+    if (!info.recipe_options.contains(name)) text(name.c_str(), value);
+  }
+  text("weights", info.weights);
+  text("resumed_from", info.resumed_from);
   return all;
 }
 

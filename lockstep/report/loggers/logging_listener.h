@@ -22,9 +22,10 @@ namespace lockstep {
 ///                                                       them
 ///   epoch, train/epoch_loss, train/images_per_second,   at the end of each epoch
 ///   train/seconds, phases/NAME_seconds (rank 0's), memory/rss_bytes,
-///   test/loss and test/NAME of every other metric       at each evaluation, also in mid-epoch
-///   test/NAME of every table, such as a confusion       with these, to loggers that take tables
-///   matrix
+///   validation/loss and validation/NAME of every other  at each evaluation, also in mid-epoch
+///   metric
+///   validation/NAME of every table, such as a           with these, to loggers that take tables
+///   confusion matrix
 ///   images/NAME of Task::picture()                      at the end of an epoch, to loggers that
 ///                                                       take images
 ///   memory/peak_rss_bytes, run/seconds_total,           at the end

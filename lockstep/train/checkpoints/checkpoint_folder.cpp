@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
@@ -111,6 +112,13 @@ std::vector<fs::path> in_order(const fs::path& directory, const std::vector<fs::
   return candidates;
 }
 
+// Whether the evaluation before the checkpoint gave `value`.
+bool has_result(const formats::CheckpointManifest& manifest, const std::string& metric,
+                double value) {
+  const auto found = manifest.metrics.find(utf8_text(metric));
+  return found != manifest.metrics.end() && found->second == value;
+}
+
 // Why `folder` is damaged; empty if it is complete, and then its manifest is in `manifest`.
 // CheckpointError if neither can be determined.
 std::string damage_of(const fs::path& folder, formats::CheckpointManifest& manifest) {
@@ -200,6 +208,27 @@ bool is_checkpoint(const fs::path& path) {
          fs::exists(path / kManifestFile, error);
 }
 
+bool holds_checkpoint(const CheckpointOptions& options) {
+  if (!checkpoint_folders(options.directory).empty()) return true;
+  std::error_code error;
+  return fs::symlink_status(options.link, error).type() == fs::file_type::regular;
+}
+
+bool decide_resume(const CheckpointOptions& options, Resume resume, bool overwrite) {
+  const bool has_checkpoint = holds_checkpoint(options);
+  if (!has_checkpoint && resume.mode() == Resume::kYes) {
+    throw CheckpointError(str("there is no checkpoint in ", options.directory.string(),
+                              " to resume from; remove TrainerOptions::resume to begin a run"));
+  }
+  if (has_checkpoint && !resume && !overwrite) {
+    throw ConfigError(str(options.directory.string(),
+                          " already holds a checkpoint; set TrainerOptions::resume to continue "
+                          "that run, TrainerOptions::overwrite to replace it, or another "
+                          "CheckpointOptions::directory"));
+  }
+  return has_checkpoint && static_cast<bool>(resume);
+}
+
 formats::CheckpointManifest read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestFile;
   if (!is_there(path)) throw CheckpointError(path.string() + " is missing");
@@ -219,6 +248,25 @@ formats::CheckpointManifest verify_checkpoint(const fs::path& folder) {
   return manifest;
 }
 
+fs::path find_evaluated(const fs::path& directory, std::int64_t step, const std::string& metric,
+                        double value) {
+  fs::path newest;
+  std::int64_t newest_sequence = 0;
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) return newest;
+  for (const fs::path& folder : checkpoint_folders(directory)) {
+    try {
+      const formats::CheckpointManifest manifest = read_manifest(folder);
+      if (manifest.step != step || !has_result(manifest, metric, value)) continue;
+      if (manifest.sequence <= newest_sequence) continue;
+      newest_sequence = manifest.sequence;
+      newest = folder;
+    } catch (const Error&) {  // damaged or unreadable
+    }
+  }
+  return newest;
+}
+
 FoundCheckpoint find_checkpoint(const fs::path& directory) {
   std::vector<fs::path> folders = checkpoint_folders(directory);
   std::string reason;
@@ -233,7 +281,8 @@ FoundCheckpoint find_checkpoint(const fs::path& directory) {
   throw CheckpointError(
       str(reason, "; ", directory.string(), " holds no other checkpoint",
           found.damaged.size() > 1 ? " that is whole" : "",
-          "; begin anew with TrainerOptions::resume = false, or in another folder"));
+          "; begin a new run with TrainerOptions::overwrite instead of TrainerOptions::resume, or "
+          "in another folder"));
 }
 
 }  // namespace lockstep::train

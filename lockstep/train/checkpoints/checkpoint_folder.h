@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <lockstep/formats/checkpoint_manifest.h>
+#include <lockstep/train/checkpoints/checkpoint_options.h>
 
 namespace lockstep::train {
 
@@ -51,6 +52,20 @@ formats::CheckpointManifest read_manifest(const std::filesystem::path& folder);
 /// and returns the manifest. Throws CheckpointError with the file and the found and expected
 /// values, and the errors of read_manifest().
 formats::CheckpointManifest verify_checkpoint(const std::filesystem::path& folder);
+
+/// Whether a run of this or an earlier version has left a checkpoint, complete or damaged, in the
+/// places that `options` names. Throws DataError if the folder cannot be read.
+bool holds_checkpoint(const CheckpointOptions& options);
+
+/// Decides, for the Trainer and the program alike, whether a run resumes. Throws ConfigError if a
+/// new run would replace an existing checkpoint without `overwrite`, and CheckpointError if
+/// Resume::kYes finds none. The errors name the options of the Trainer.
+bool decide_resume(const CheckpointOptions& options, Resume resume, bool overwrite);
+
+/// The newest checkpoint in `directory` after `step` optimizer steps whose evaluation gave `value`
+/// for `metric`; empty if there is none that can be read.
+std::filesystem::path find_evaluated(const std::filesystem::path& directory, std::int64_t step,
+                                     const std::string& metric, double value);
 
 struct FoundCheckpoint {
   std::filesystem::path folder{};  ///< empty if there is no checkpoint

@@ -10,6 +10,26 @@
 
 namespace lockstep {
 
+/// Whether a run resumes from the newest complete checkpoint of its folder. Also takes a bool:
+/// true is kYes, false is kNo.
+class LOCKSTEP_API Resume {
+ public:
+  enum Mode {
+    kNo,    ///< begins a new run
+    kYes,   ///< resumes; if there is no checkpoint, that is an error
+    kAuto,  ///< resumes if there is a checkpoint, and begins a new run otherwise
+  };
+  constexpr Resume(Mode mode = kNo) : mode_(mode) {}
+  constexpr Resume(bool resumes) : mode_(resumes ? kYes : kNo) {}
+
+  constexpr Mode mode() const { return mode_; }
+  /// Whether a checkpoint is looked for.
+  constexpr explicit operator bool() const { return mode_ != kNo; }
+
+ private:
+  Mode mode_;
+};
+
 /// Names and meanings follow Lightning's ModelCheckpoint where it has the option. Checkpoints are
 /// written at the end of every epoch and of the run, and when the options say so.
 struct LOCKSTEP_API CheckpointOptions {

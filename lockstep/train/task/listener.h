@@ -120,6 +120,13 @@ struct LOCKSTEP_API RunInfo {
   double learning_rate = 0;
   /// Model options of the recipe, by name: {"model", "resnet18"}, {"image_size", "224"}.
   std::map<std::string, std::string> recipe_options{};
+  /// File of the initial weights; empty if they are random. A resumed run has that of its
+  /// beginning.
+  std::string weights{};
+  /// What else the run is made from, by name, for records and loggers: {"augmentation", "..."}. The
+  /// Trainer adds "early_stopping" and, unless the recipe's options have a model, "model", the type
+  /// of the module.
+  std::map<std::string, std::string> provenance{};
   std::int64_t first_epoch = 1;  ///< 1, or the epoch in which a resumed run continues
   std::int64_t first_step = 0;   ///< optimizer steps of that epoch done by earlier runs
   std::string resumed_from{};    ///< the checkpoint of a resumed run; known to rank 0
@@ -148,7 +155,7 @@ struct LOCKSTEP_API EvaluationReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t step = 0;   ///< optimizer steps done in the epoch
   std::int64_t steps_per_epoch = 0;
-  Evaluation test{};
+  Evaluation test{};  ///< on the validation data
 };
 
 /// A picture of the module's output (Task::picture()): RGB pixels, row by row.
@@ -210,8 +217,22 @@ struct LOCKSTEP_API EpochReport {
   /// GPU usage, the mean over the epoch's training and the ranks. Absent on CPUs, and if the driver
   /// does not report it.
   std::optional<GpuUsage> gpu{};
-  long long rss_bytes = 0;           ///< rank 0's resident memory after the evaluation
-  std::optional<Evaluation> test{};  ///< absent if the epoch ended without an evaluation
+  long long rss_bytes = 0;  ///< rank 0's resident memory after the evaluation
+  /// On the validation data; absent if the epoch ended without an evaluation.
+  std::optional<Evaluation> test{};
+};
+
+/// The best value of the run's evaluations, also of those before it was resumed, by the metric that
+/// CheckpointOptions::save_top_k, early stopping or the schedule plateau watches, in this order; of
+/// other runs, the smallest CheckpointOptions::monitor, which is the loss unless it is set. An
+/// evaluation made only because the run stops does not count.
+struct LOCKSTEP_API BestEvaluation {
+  std::string name{};  ///< "loss", "accuracy", "train_loss"
+  double value = 0;
+  MetricUnit unit = MetricUnit::kNumber;
+  std::int64_t epoch = 0;  ///< from 1
+  /// The file with the weights of that moment, if a checkpoint of it is kept; known to rank 0.
+  std::string weights{};
 };
 
 /// The whole run: what `--json` writes.
@@ -220,7 +241,8 @@ struct LOCKSTEP_API RunReport {
   /// True if a resumed run had nothing left to train and was only evaluated.
   bool already_complete = false;
   std::vector<EpochReport> epochs{};
-  std::optional<Evaluation> test{};  ///< after the last epoch
+  std::optional<Evaluation> test{};  ///< after the last epoch, on the validation data
+  std::optional<BestEvaluation> best{};
   /// Why the run ended before max_epochs and max_steps, as a sentence without its full stop; empty
   /// if it did not.
   std::string stop_reason{};

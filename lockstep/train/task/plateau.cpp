@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -155,6 +156,32 @@ void EarlyStopping::restore(const std::string& state) {
   best_ = numbers[0];
   last_ = numbers[1];
   bad_values_ = whole_number_of(numbers[2]);
+}
+
+BestValue::BestValue(std::string monitor, MetricGoal mode)
+    : monitor_(std::move(monitor)), mode_(mode) {}
+
+void BestValue::step(const ReachedValue& next) {
+  if (!std::isfinite(next.value)) return;
+  if (found_) {
+    const double best = found_->value;
+    if (mode_ == MetricGoal::kMin ? next.value >= best : next.value <= best) return;
+  }
+  found_ = next;
+}
+
+std::string BestValue::state() const {
+  if (!found_) return {};
+  return lockstep::str(exact_text(found_->value), ' ', found_->epoch, ' ', found_->step);
+}
+
+void BestValue::restore(const std::string& state) {
+  found_.reset();
+  if (state.empty()) return;
+  const std::vector<double> numbers = numbers_of_state(state, 3, "the best value");
+  found_ = ReachedValue{.value = numbers[0],
+                        .epoch = whole_number_of(numbers[1]),
+                        .step = whole_number_of(numbers[2])};
 }
 
 }  // namespace lockstep

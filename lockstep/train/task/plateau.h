@@ -1,7 +1,9 @@
-// Reacts to a value that no longer improves: lowers the learning rate or ends the run.
+// Reacts to a value that no longer improves: lowers the learning rate or ends the run. Remembers
+// the best value.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <lockstep/core/export.h>
@@ -102,6 +104,38 @@ class LOCKSTEP_API EarlyStopping {
   double best_;
   double last_ = 0;
   std::int64_t bad_values_ = 0;
+};
+
+/// A value, and when the run reached it.
+struct LOCKSTEP_API ReachedValue {
+  double value = 0;
+  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t step = 0;   ///< optimizer steps done in all epochs
+};
+
+/// Remembers the best of a run's values. Of equal values the first one counts; a value that is not
+/// finite never does. Not thread-safe.
+class LOCKSTEP_API BestValue {
+ public:
+  /// `monitor` is as PlateauOptions::monitor.
+  BestValue(std::string monitor, MetricGoal mode);
+
+  /// Records a new value.
+  void step(const ReachedValue& next);
+  const std::string& monitor() const { return monitor_; }
+  /// Nothing if no value was finite.
+  const std::optional<ReachedValue>& found() const { return found_; }
+
+  /// What is watched, such as "min loss": a state belongs to one such text.
+  std::string watched() const { return to_string(mode_) + " " + monitor_; }
+  /// Like PlateauSchedule::state() and restore(); empty if nothing was found.
+  std::string state() const;
+  void restore(const std::string& state);
+
+ private:
+  std::string monitor_;
+  MetricGoal mode_;
+  std::optional<ReachedValue> found_{};
 };
 
 }  // namespace lockstep

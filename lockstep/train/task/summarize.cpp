@@ -49,7 +49,7 @@ void add_modules(const torch::nn::Module& module, const std::string& name, int d
   const Scalars scalars = scalars_of(module);
   const auto shape = shapes.find(&module);
   to.push_back({.name = name,
-                .type = short_type(module.name()),
+                .type = type_name_of(module),
                 .depth = depth,
                 .trainable = scalars.trainable,
                 .frozen = scalars.frozen,
@@ -87,5 +87,7 @@ ModelSummary summarize(torch::nn::Module& module, int max_depth, const SummaryFo
   add_modules(module, "", 0, max_depth, shapes_of(module, forward), summary.modules);
   return summary;
 }
+
+std::string type_name_of(const torch::nn::Module& module) { return short_type(module.name()); }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include <torch/nn/module.h>
 
@@ -32,5 +33,8 @@ using SummaryForward = std::function<torch::Tensor()>;
 /// Throws ConfigError for a depth below -1.
 LOCKSTEP_API ModelSummary summarize(torch::nn::Module& module, int max_depth = 1,
                                     const SummaryForward& forward = {});
+
+/// The type of a module without its namespaces, and without "Impl": "Conv2d".
+LOCKSTEP_API std::string type_name_of(const torch::nn::Module& module);
 
 }  // namespace lockstep

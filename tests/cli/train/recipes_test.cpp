@@ -41,7 +41,7 @@ TEST_P(Cifar10, TrainsAFewSteps) {
   ASSERT_EQ(report["epochs"].size(), 1U);
   // Random guessing has a loss of log(10).
   EXPECT_NEAR(report["epochs"][0]["train_loss"].get<double>(), 2.303, 1.2);
-  EXPECT_TRUE(report["test"]["loss"].is_number());
+  EXPECT_TRUE(report["validation"]["loss"].is_number());
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, Cifar10, ::testing::Values("32", "bf16"),
@@ -60,8 +60,8 @@ TEST(Autoencoder, LearnsToGiveBackTrashNet) {
   const auto run = nlohmann::json::parse(read_text(report));
   ASSERT_EQ(run["epochs"].size(), 3U);
   // PyTorch's program reaches the same loss (docs/benchmarks/autoencoder.md).
-  EXPECT_LT(run["test"]["loss"].get<double>(), 0.04);
-  EXPECT_GT(run["test"]["psnr"].get<double>(), 14.0);
+  EXPECT_LT(run["validation"]["loss"].get<double>(), 0.04);
+  EXPECT_GT(run["validation"]["psnr"].get<double>(), 14.0);
 }
 
 // Trains on two pipelines of two ranks, then the same model in one process.
@@ -121,7 +121,8 @@ TEST(Mnist, TrainsInPipelinesOfThreadsAndOfRanks) {
   EXPECT_EQ(hybrid["strategy"], "hybrid");
   EXPECT_NEAR(ranks["epochs"][0]["train_loss"].get<double>(),
               threads["epochs"][0]["train_loss"].get<double>(), 1e-6);
-  EXPECT_NEAR(ranks["test"]["loss"].get<double>(), threads["test"]["loss"].get<double>(), 1e-6);
+  EXPECT_NEAR(ranks["validation"]["loss"].get<double>(),
+              threads["validation"]["loss"].get<double>(), 1e-6);
   EXPECT_EQ(every_layer["stages"], 4);
 }
 
@@ -130,7 +131,7 @@ TEST(Mnist, ReachesItsAccuracy) {
   const auto report = train({"mnist", "--nproc-per-node", "2"}, std::getenv("LOCKSTEP_DATA"));
   ASSERT_TRUE(report.is_object());
   EXPECT_EQ(report["epochs"].size(), 10U);
-  EXPECT_GE(report["test"]["accuracy"].get<double>(), 0.98);
+  EXPECT_GE(report["validation"]["accuracy"].get<double>(), 0.98);
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST_F(TrainFolder, KeepsPathsAndClassesThatAreNoText) {
   for (const char* name : {"run\xE9/run.json", "run.json"}) {
     const nlohmann::json run = record(name);
     EXPECT_THAT(run["resumed_from"].get<std::string>(), HasSubstr("run\\xe9/"));
-    EXPECT_TRUE(run["test"].contains("accuracy"));
+    EXPECT_TRUE(run["validation"].contains("accuracy"));
   }
   EXPECT_EQ(record("run\xE9/run.json")["epochs"].size(), 2U);
   EXPECT_THAT(record("run\xE9/run.json")["command"].get<std::string>(), HasSubstr("photos\\xe9"));
@@ -152,10 +152,13 @@ TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
                                 HasSubstr("note: split by seed 0: 24 images to train on, 6 to")));
   const nlohmann::json run = record("run.json");
   EXPECT_EQ(run["recipe_options"]["image_size"], "40");
+  EXPECT_FALSE(run["provenance"].contains("image_size")) << "it is among the recipe's options";
+  EXPECT_EQ(run["provenance"]["split"],
+            "at random by seed 0, fraction 0.2 to validate on, 24 images to train on");
   EXPECT_EQ(run["steps_per_epoch"], 3);
   ASSERT_EQ(run["epochs"].size(), 2U);
   EXPECT_LT(run["epochs"][1]["train_loss"], run["epochs"][0]["train_loss"]);
-  EXPECT_TRUE(run["test"].contains("psnr"));
+  EXPECT_TRUE(run["validation"].contains("psnr"));
 
   // Rank 0 evaluates 3 of the 6 images. Each input has one colour, as it was written.
   const Sheet sheet = read_sheet(scratch / "run" / "reconstructions.png");
@@ -301,6 +304,7 @@ TEST_F(TrainFolder, AClassifierAndItsWeightsForOtherClasses) {
   EXPECT_THAT(three.err, AllOf(StartsWith("note: fc "), HasSubstr(weights),
                                HasSubstr("fc.weight, fc.bias keep their initial values\n")));
   EXPECT_EQ(record("three.json")["steps_per_epoch"], 3);
+  EXPECT_EQ(record("three.json")["weights"], weights);
   std::vector<std::string> same = small;
   same.insert(same.end(), {"--weights", weights});
   EXPECT_THAT(train_folder("classify", "photos", same).err, Not(HasSubstr("initial")));
@@ -353,10 +357,6 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
       {{"classify", "--data", photos, "--weights", in_scratch("bad.safetensors")},
        1,
        "bad.safetensors"},
-      {{"classify", "--data", photos, "--weights", in_scratch("bad.safetensors"), "--resume",
-        "--out", in_scratch("run")},
-       2,
-       "train: --weights begins a run and --resume continues one; remove one of them"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = train(each.arguments);

@@ -60,6 +60,9 @@ TEST_F(TrainCommand, LogsARunForEveryTool) {
   EXPECT_EQ(parameters["optimizer"], "sgd");
   EXPECT_TRUE(parameters["lr"].is_number());
   EXPECT_EQ(parameters["nesterov"], false);
+  EXPECT_EQ(parameters["model"], "MnistNet");
+  EXPECT_THAT(parameters["command"].get<std::string>(),
+              HasSubstr(" train mnist --nproc-per-node 2"));
   int others = 0;
   for (const auto& entry : fs::recursive_directory_iterator(logs)) {
     const std::string name = entry.path().filename().string();

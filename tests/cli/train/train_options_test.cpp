@@ -113,7 +113,7 @@ TEST(TrainOptions, ReachTheirOwnFields) {
           {{"--mix", "cutmix"}, [](auto& a) { a.mix = "cutmix"; }},
           // Checkpoints
           {{"--out", "run"}, [](auto& a) { a.out = "run"; }},
-          {{"--resume"}, [](auto& a) { a.resume = true; }},
+          {{"--resume"}, [](auto& a) { a.resume = kResumeFlag; }},
           {{"--overwrite"}, [](auto& a) { a.overwrite = true; }},
           {{"--every-n-train-steps", "26"},
            [](auto& a) { a.checkpoints.every_n_train_steps = 26; }},

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
@@ -43,7 +44,8 @@ TEST_F(TrainOutputs, AreNoneByDefault) {
   EXPECT_TRUE(settings.out.empty());
   EXPECT_TRUE(settings.json.empty());
   EXPECT_FALSE(settings.out_lock);
-  EXPECT_FALSE(settings.resume);
+  EXPECT_FALSE(settings.resumes);
+  EXPECT_FALSE(settings.trainer.resume);
   EXPECT_TRUE(settings.loggers.empty());
   EXPECT_TRUE(settings.trainer.trace.file.empty());
 }
@@ -110,17 +112,25 @@ TEST_F(TrainOutputs, AreLockedWhileTheSettingsLive) {
 
 TEST_F(TrainOutputs, KeepACheckpointUnlessToldOtherwise) {
   arguments_.out = in_folder("run");
-  arguments_.resume = true;
+  arguments_.resume = kResumeFlag;
   EXPECT_EQ(testing_support::message_of<CheckpointError>([&] { resolve(arguments_); }),
-            "there is no checkpoint in " + in_folder("run/checkpoints") + " to resume from");
+            "there is no checkpoint in " + in_folder("run/checkpoints") +
+                " to resume from; remove TrainerOptions::resume to begin a run");
+  arguments_.resume = "auto";
+  EXPECT_FALSE(resolve(arguments_).resumes);
+  EXPECT_EQ(resolve(arguments_).trainer.resume.mode(), Resume::kAuto);
   folder_.write("run/checkpoint.safetensors", "a checkpoint");
-  EXPECT_TRUE(resolve(arguments_).resume);
-  arguments_.resume = false;
-  EXPECT_EQ(refusal(), "train: --out " + in_folder("run") +
-                           " already holds a checkpoint; give --resume to go on with it, "
-                           "--overwrite to begin anew, or another folder");
+  EXPECT_TRUE(resolve(arguments_).resumes);
+  arguments_.resume = kResumeFlag;
+  EXPECT_TRUE(resolve(arguments_).resumes);
+  EXPECT_EQ(resolve(arguments_).trainer.resume.mode(), Resume::kYes);
+  arguments_.resume.reset();
+  EXPECT_EQ(with_flags(refusal()), in_folder("run/checkpoints") +
+                                       " already holds a checkpoint; set --resume to continue that "
+                                       "run, --overwrite to replace it, or another --out");
   arguments_.overwrite = true;
-  EXPECT_FALSE(resolve(arguments_).resume);
+  EXPECT_FALSE(resolve(arguments_).resumes);
+  EXPECT_TRUE(resolve(arguments_).trainer.overwrite);
   EXPECT_EQ(testing_support::read_text(folder_ / "run/checkpoint.safetensors"), "a checkpoint")
       << "until the run writes its own";
 }
@@ -135,6 +145,7 @@ TEST_F(TrainOutputs, BelongToTheFirstRankOnly) {
   arguments_.logger = "csv";
   arguments_.log_dir = in_folder("logs");
   arguments_.json = in_folder("new/report.json");
+  arguments_.resume = "auto";
   for (const char* rank : {"1", "0"}) {
     environment_.set("RANK", rank);
     environment_.set("LOCAL_RANK", rank);

@@ -76,6 +76,24 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   EXPECT_EQ(resumed["epochs"][0]["epoch"], 2);
   EXPECT_THAT(result.out, HasSubstr("\nresumes from " + in_scratch("run/checkpoints/step-")));
   EXPECT_THAT(result.out, HasSubstr(" at epoch 2\n"));
+  // The table and the record are those of the whole run.
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("\nepoch +loss [^\n]*\n +1 [^\n]*%[^\n]*\n +2 "
+                                                   "[^\n]*%[^\n]*\n +3 [^\n]*%"));
+  const auto record = nlohmann::json::parse(read_text(scratch / "run/run.json"));
+  EXPECT_EQ(record["epochs"].size(), 3U);
+  ASSERT_EQ(record["commands"].size(), 2U);
+  EXPECT_THAT(record["commands"][0]["command"].get<std::string>(),
+              ::testing::EndsWith(" --max-epochs 1"));
+  EXPECT_EQ(record["commands"][0]["last_epoch"], 1);
+  EXPECT_THAT(record["commands"][1]["command"].get<std::string>(),
+              ::testing::EndsWith(" --max-epochs 3 --resume"));
+  EXPECT_EQ(record["commands"][1]["first_epoch"], 2);
+  EXPECT_EQ(record["commands"][1]["last_epoch"], 3);
+  EXPECT_EQ(record["provenance"]["model"], "MnistNet");
+  EXPECT_EQ(record["provenance"]["image_size"], "28x28");
+  EXPECT_EQ(record["provenance"]["split"], "the data set's own, 64 images to train on");
+  EXPECT_THAT(record["provenance"]["augmentation"].get<std::string>(),
+              HasSubstr("Normalize(mean "));
 
   auto sharded = common;
   sharded.insert(sharded.end(), {"--max-epochs", "4", "--resume", "--strategy", "zero1"});
@@ -93,6 +111,46 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   foreign[0] = "cifar10";
   foreign.insert(foreign.end(), {"--resume"});
   EXPECT_EQ(train(foreign).exit_code, 1);
+}
+
+// One command line begins a run, resumes it, and ends well once it is complete. --weights counts
+// when the run begins. RECIPE is not the value of --resume.
+TEST_F(TrainCommand, BeginsOrResumesWithOneCommandLine) {
+  ASSERT_EQ(train({"mnist", "--max-steps", "1", "--batch-size", "8", "--out", in_scratch("first")})
+                .exit_code,
+            0);
+  const std::string weights = in_scratch("first/checkpoint.safetensors");
+  for (const std::vector<std::string>& resume :
+       std::vector<std::vector<std::string>>{{"--resume", "auto"}, {"--resume=auto"}}) {
+    const std::string out = in_scratch("run" + std::to_string(resume.size()));
+    std::vector<std::string> words = resume;
+    words.insert(words.end(),
+                 {"mnist", "--nproc-per-node", "2", "--threads", "1", "--batch-size", "8", "--out",
+                  out, "--weights", weights, "--json", in_scratch("r.json"), "--max-steps", "1"});
+    ProgramResult result = train(words);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, ::testing::Not(HasSubstr("resumes from ")));
+    words.back() = "2";
+    const std::string note =
+        "note: the run resumes with the weights of its checkpoint; --weights " + weights +
+        " is not loaded\n";
+    result = train(words);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err, note);
+    EXPECT_THAT(result.out, HasSubstr("\nresumes from " + out + "/checkpoints/step-00000001"));
+    result = train(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["already_complete"], true);
+    const auto record = nlohmann::json::parse(read_text(out + "/run.json"));
+    EXPECT_EQ(record["resumed_from"], out + "/checkpoints/step-00000002");
+    EXPECT_EQ(record["weights"], weights) << "with which the run began";
+    EXPECT_EQ(record["commands"].size(), 3U);
+  }
+  // Without auto, and with RECIPE after the flag.
+  const ProgramResult last = train(
+      {"--resume", "mnist", "--max-steps", "3", "--batch-size", "8", "--out", in_scratch("first")});
+  EXPECT_EQ(last.exit_code, 0) << last.err;
 }
 
 // A loop that resumes until the exit code is 0 must terminate.
@@ -124,7 +182,7 @@ TEST_F(TrainCommand, ResumedWhenItIsCompleteEndsWell) {
   EXPECT_EQ(before["already_complete"], false);
   EXPECT_EQ(after["already_complete"], true);
   EXPECT_EQ(after["epochs"], nlohmann::json::array());
-  EXPECT_EQ(after["test"], before["test"]);
+  EXPECT_EQ(after["validation"], before["validation"]);
   EXPECT_EQ(read_text(scratch / "run/checkpoint.safetensors"), checkpoint);
 }
 
@@ -135,7 +193,8 @@ TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
   const std::string first = read_text(scratch / "run/checkpoint.safetensors");
   words[6] = "2";
   expect_one_error(train(words), 2,
-                   "already holds a checkpoint; give --resume to go on with it, --overwrite",
+                   "already holds a checkpoint; set --resume to continue that run, --overwrite to "
+                   "replace it, or another --out",
                    "a second run");
   EXPECT_EQ(read_text(scratch / "run/checkpoint.safetensors"), first);
   words.push_back("--overwrite");
@@ -179,6 +238,14 @@ TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
   const auto manifest = nlohmann::json::parse(read_text(checkpoints / "latest" / "manifest.json"));
   EXPECT_EQ(manifest["step"], 10);
   EXPECT_TRUE(manifest["metrics"].contains("accuracy"));
+  const std::string weights = (checkpoints / best / "model.safetensors").string();
+  EXPECT_THAT(result.out, HasSubstr("\nbest validation loss "));
+  EXPECT_THAT(result.out, HasSubstr(", weights in " + weights + "\nvalidation accuracy "));
+  const auto record = nlohmann::json::parse(read_text(scratch / "run/run.json"));
+  EXPECT_EQ(record["best"]["metric"], "loss");
+  EXPECT_EQ(record["best"]["epoch"], best == "step-00000005" ? 1 : 2);
+  EXPECT_EQ(record["best"]["weights"], weights);
+  EXPECT_LE(record["best"]["value"], record["validation"]["loss"]);
 }
 
 TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {

@@ -51,7 +51,7 @@ TEST_F(TrainCommand, TrainsWithDali) {
     if (result.exit_code != 0) return -1.0;
     const auto report = nlohmann::json::parse(read_text(file));
     EXPECT_EQ(report["loader"], loader);
-    return report["test"]["loss"].get<double>();
+    return report["validation"]["loss"].get<double>();
   };
   EXPECT_NEAR(loss_of("dali"), loss_of("native"), 1e-4);
 }
@@ -71,7 +71,8 @@ TEST_F(TrainCommand, TrainsWithLibTorchsOperationsAlone) {
   EXPECT_TRUE(fused["fused_kernels"].get<bool>());
   EXPECT_FALSE(plain["fused_kernels"].get<bool>());
   // Both runs use the same net and the same sequence of random numbers.
-  EXPECT_NEAR(plain["test"]["loss"].get<double>(), fused["test"]["loss"].get<double>(), 1e-4);
+  EXPECT_NEAR(plain["validation"]["loss"].get<double>(), fused["validation"]["loss"].get<double>(),
+              1e-4);
 }
 
 TEST_F(TrainCommand, AccumulatesGradients) {
@@ -151,13 +152,13 @@ TEST_F(TrainCommand, EndsEarlyAndEvaluatesOnTheWay) {
                              "--json",
                              file});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("epoch 1/9  step 2 of 4  test "));
+  EXPECT_THAT(result.out, HasSubstr("epoch 1/9  step 2 of 4  validation "));
   EXPECT_THAT(result.out, HasSubstr("the run ended early: accuracy has not improved on "));
   const auto report = nlohmann::json::parse(read_text(file));
   EXPECT_EQ(report["epochs"].size(), 3U);
   EXPECT_THAT(report["stop_reason"].get<std::string>(), HasSubstr("accuracy has not improved"));
-  EXPECT_EQ(report["epochs"][2]["metrics"], report["test"]);
-  EXPECT_TRUE(report["test"].contains("accuracy"));
+  EXPECT_EQ(report["epochs"][2]["metrics"], report["validation"]);
+  EXPECT_TRUE(report["validation"].contains("accuracy"));
   EXPECT_EQ(report["learning_rate"], 0.0);
 }
 
@@ -275,12 +276,12 @@ TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
   const auto [plain_out, plain] = run_with("1f1b");
   EXPECT_THAT(plain_out, HasSubstr("\ncut after conv1, conv2\n"));
   EXPECT_TRUE(plain["whole_backward"].empty());
-  EXPECT_EQ(split["test"]["loss"], plain["test"]["loss"]);
+  EXPECT_EQ(split["validation"]["loss"], plain["validation"]["loss"]);
   EXPECT_EQ(plain["recompute"], false);
   const auto [twice_out, twice] = run_with("1f1b", /*recompute=*/true);
   EXPECT_THAT(twice_out, HasSubstr("(1f1b, 2 micro-batches, recompute)"));
   EXPECT_EQ(twice["recompute"], true);
-  EXPECT_EQ(twice["test"]["loss"], plain["test"]["loss"]);
+  EXPECT_EQ(twice["validation"]["loss"], plain["validation"]["loss"]);
   EXPECT_EQ(twice["epochs"][0]["train_loss"], plain["epochs"][0]["train_loss"]);
 }
 

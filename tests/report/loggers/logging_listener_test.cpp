@@ -92,7 +92,7 @@ TEST(LoggingListener, TranslatesARun) {
                                .step = 5,
                                .steps_per_epoch = 469,
                                .test = {.has_loss = false, .values = {{"psnr", 31.5}}}});
-  EXPECT_THAT(run.take_events(), ElementsAre("474 test/psnr=31.5"));
+  EXPECT_THAT(run.take_events(), ElementsAre("474 validation/psnr=31.5"));
   run.listener->on_step(
       {.epoch = 2, .step = 3, .steps_per_epoch = 469, .loss = 0.5, .learning_rate = 0.01});
   run.take_events();
@@ -103,8 +103,8 @@ TEST(LoggingListener, TranslatesARun) {
                   "472 train/seconds=2", "472 memory/rss_bytes=2.5e+08",
                   "472 phases/data_seconds=0.1", "472 phases/forward_seconds=0.5",
                   "472 phases/backward_seconds=1", "472 phases/communication_seconds=0.2",
-                  "472 phases/optimizer_seconds=0.1", "472 test/loss=0.0512",
-                  "472 test/accuracy=0.9842", "flush"));
+                  "472 phases/optimizer_seconds=0.1", "472 validation/loss=0.0512",
+                  "472 validation/accuracy=0.9842", "flush"));
   run.listener->on_run_end(sample_report(2));
   EXPECT_THAT(run.take_events(),
               ElementsAre("472 memory/peak_rss_bytes=312400000", "472 run/seconds_total=24.06",
@@ -146,6 +146,22 @@ TEST(LoggingListener, NamesWhatOnlySomeStrategiesHave) {
   }
 }
 
+TEST(LoggingListener, NamesWhatARunIsMadeFrom) {
+  using ::testing::Contains;
+  RunInfo info = sample_info();
+  info.recipe_options = {{"model", "resnet18"}};
+  info.provenance = {{"model", "ResNet"}, {"augmentation", "Pad(4, fill 0)"}};
+  info.weights = "resnet18.pth";
+  info.resumed_from = "run/checkpoints/step-00000938";
+  const std::vector<std::string> parameters = parameters_of(info);
+  for (const char* parameter :
+       {"model=\"resnet18\"", "augmentation=\"Pad(4, fill 0)\"", "weights=\"resnet18.pth\"",
+        "resumed_from=\"run/checkpoints/step-00000938\""}) {
+    EXPECT_THAT(parameters, Contains(parameter));
+  }
+  EXPECT_THAT(parameters, ::testing::Not(Contains("model=\"ResNet\""))) << "named by the recipe";
+}
+
 // A run that is resumed at its end has no steps left, only an evaluation.
 TEST(LoggingListener, KnowsTheStepOfAnEpochWithoutSteps) {
   Listening run;
@@ -181,8 +197,8 @@ TEST(LoggingListener, LogsTablesOfEveryEvaluation) {
       .tables = {{.name = "confusion", .labels = {"a", "b"}, .rows = {{1, 2}, {3, 4}}},
                  {.name = "counts", .rows = {{5}}}}};
   const std::string confusion =
-      "472 test/confusion={\"labels\":[\"a\",\"b\"],\"rows\":[[1,2],[3,4]]}";
-  const std::string counts = "472 test/counts={\"labels\":[],\"rows\":[[5]]}";
+      "472 validation/confusion={\"labels\":[\"a\",\"b\"],\"rows\":[[1,2],[3,4]]}";
+  const std::string counts = "472 validation/counts={\"labels\":[],\"rows\":[[5]]}";
   Listening run;
   run.listener->on_evaluation({.epoch = 2, .step = 3, .steps_per_epoch = 469, .test = test});
   EXPECT_THAT(run.take_events(), ElementsAre(confusion, counts));

@@ -138,7 +138,7 @@ TEST(TrainerLoggers, GetTheTablesOfAnEvaluation) {
   ASSERT_EQ(report.test->tables.size(), 1U);
   int tables = 0;
   for (const nlohmann::json& line : json_lines(logs.path())) {
-    const auto table = line.find("test/confusion");
+    const auto table = line.find("validation/confusion");
     if (table == line.end()) continue;
     ++tables;
     EXPECT_EQ(line["step"], 6);

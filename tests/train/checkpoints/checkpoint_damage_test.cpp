@@ -141,8 +141,9 @@ TEST_F(DamagedCheckpoint, EndsTheRunWhenThereIsNoOther) {
     EXPECT_THAT(
         error.what(),
         AllOf(HasSubstr("step-00000001/model.safetensors is damaged: it has 5 bytes, expected"),
-              HasSubstr("holds no other checkpoint that is whole; begin anew with "
-                        "TrainerOptions::resume = false, or in another folder")));
+              HasSubstr("holds no other checkpoint that is whole; begin a new run "
+                        "with TrainerOptions::overwrite instead of TrainerOptions::resume, or in "
+                        "another folder")));
   }
 }
 

@@ -150,6 +150,14 @@ TEST(TrainerCheckpoints, KeepTheBestOfEveryEvaluation) {
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), expected);
   EXPECT_EQ(fs::read_symlink(run.checkpoints.directory / "best"),
             checkpoint_name(ordered[0].second));
+  ASSERT_TRUE(outcome.report.best);
+  const BestEvaluation& best = *outcome.report.best;
+  EXPECT_EQ(best.name, "accuracy");
+  EXPECT_EQ(best.value, -ordered[0].first);
+  EXPECT_EQ(best.unit, MetricUnit::kFraction);
+  EXPECT_EQ(best.epoch, (ordered[0].second + 5) / 6);
+  EXPECT_EQ(best.weights,
+            (run.checkpoints.directory / checkpoint_name(ordered[0].second) / kModelFile).string());
 }
 
 // An epoch has six steps, so that the first run ends with step 6. Each resumed run has three steps

@@ -163,7 +163,7 @@ int train_life(const Way& way, int reports) {
                      .every_n_train_steps = way.every_n_train_steps,
                      .keep_last = 2,
                      .background = way.background};
-  run.resume = !checkpoint_folders(way.directory).empty();
+  run.resume = Resume::kAuto;
   ReportingListener listener(reports);
   bool fills = !way.fills.empty();
   const std::string room = fills ? little_room(way.directory) : "";
@@ -417,7 +417,7 @@ class KilledProgram {
     add({"--optimizer", "adamw", "--lr", "0.001", "--ema-decay", "0.9"});
     add({"--every-n-train-steps", "1", "--out", out.string()});
     if (background) add({"--background-checkpoints"});
-    if (!checkpoint_folders(out / "checkpoints").empty()) add({"--resume"});
+    add({"--resume", "auto"});
     return testing_support::ProgramRun(words,
                                        {{"LOCKSTEP_DATA", data_.path().string()},
                                         {"XDG_CACHE_HOME", (scratch_ / "cache").string()}},

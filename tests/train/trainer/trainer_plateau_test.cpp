@@ -255,6 +255,37 @@ TEST(TrainerPlateau, SaysThatItKeepsItsRateWhenItIsResumed) {
                                    "left it, from 1e-06; the new one, 0.001, changes nothing"));
 }
 
+TEST(BestValue, IsTheFirstOfEqualFiniteValues) {
+  const double nan = std::nan("");
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const MetricGoal mode : {MetricGoal::kMin, MetricGoal::kMax}) {
+    const double sign = mode == MetricGoal::kMin ? 1 : -1;
+    BestValue best("loss", mode);
+    best.step({.value = nan, .epoch = 1, .step = 6});
+    best.step({.value = -sign * infinity, .epoch = 1, .step = 6});
+    EXPECT_FALSE(best.found());
+    EXPECT_EQ(best.state(), "");
+    best.step({.value = sign * 0.5, .epoch = 2, .step = 12});
+    best.step({.value = sign * 0.1, .epoch = 3, .step = 18});
+    best.step({.value = sign * 0.1, .epoch = 4, .step = 24});
+    best.step({.value = sign * 0.2, .epoch = 5, .step = 30});
+    BestValue restored("loss", mode);
+    restored.restore(best.state());
+    for (const BestValue& each : {best, restored}) {
+      ASSERT_TRUE(each.found());
+      EXPECT_EQ(each.found()->value, sign * 0.1);
+      EXPECT_EQ(each.found()->epoch, 3);
+      EXPECT_EQ(each.found()->step, 18);
+    }
+    restored.restore("");
+    EXPECT_FALSE(restored.found());
+  }
+  EXPECT_EQ(BestValue("accuracy", MetricGoal::kMax).watched(), "max accuracy");
+  EXPECT_EQ(testing_support::message_of<CheckpointError>(
+                [] { BestValue("loss", MetricGoal::kMin).restore("0.5 1"); }),
+            "the checkpoint's state of the best value is '0.5 1', expected 3 numbers");
+}
+
 // Each epoch has one step and one evaluation. The second evaluation is no better than the first.
 TEST(TrainerPlateau, LowersTheRateAndGoesOnExactly) {
   const auto rates_of = [](TrainerOptions run) {

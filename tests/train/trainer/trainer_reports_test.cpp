@@ -248,6 +248,7 @@ TEST(TrainerProfiler, SaysHowLongEachPartOfTheRunTook) {
   run.accumulate_grad_batches = 2;
   EXPECT_TRUE(train(run).report.profile.empty()) << "it is off by default";
   run.profiler.kind = Profiler::kSimple;
+  run.overwrite = true;
   const RunReport report = train(run).report;
   std::vector<std::string> names;
   std::vector<std::int64_t> calls;

@@ -1,5 +1,9 @@
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -249,6 +253,166 @@ TEST(TrainerResume, SaysThatThereIsNothingToResume) {
   EXPECT_EQ(testing_support::message_of<CheckpointError>([&] { train(run); }),
             "there is no checkpoint in " + run.checkpoints.directory.string() +
                 " to resume from; remove TrainerOptions::resume to begin a run");
+}
+
+TEST(TrainerResume, ReplacesARunOnlyIfToldTo) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.checkpoints.directory = directory / "checkpoints";
+  train(run);
+  const fs::path newest = run.checkpoints.directory / "step-00000012";
+  const std::string manifest = lockstep::testing_support::read_text(newest / "manifest.json");
+  CountingListener listener;
+  run.max_epochs = 1;
+  run.listeners = {&listener};
+  const std::string refusal = run.checkpoints.directory.string() +
+                              " already holds a checkpoint; set TrainerOptions::resume to continue "
+                              "that run, TrainerOptions::overwrite to replace it, or another "
+                              "CheckpointOptions::directory";
+  EXPECT_EQ(testing_support::message_of<ConfigError>([&] { train(run); }), refusal);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    train(run, group, /*dropout=*/false, "ddp");
+  });
+  ASSERT_EQ(errors.size(), 2U);
+  for (const std::string& error : errors) EXPECT_THAT(error, ::testing::HasSubstr(refusal));
+  EXPECT_EQ(listener.events, "") << "no run has begun";
+  EXPECT_EQ(lockstep::testing_support::read_text(newest / "manifest.json"), manifest);
+  run.overwrite = true;
+  EXPECT_EQ(train(run).report.epochs.size(), 1U);
+  EXPECT_FALSE(fs::exists(newest));
+  EXPECT_TRUE(fs::exists(run.checkpoints.directory / "step-00000006"));
+  run.resume = true;
+  EXPECT_EQ(testing_support::message_of<ConfigError>([&] { train(run); }),
+            "Trainer: resume and overwrite exclude each other; remove one of them");
+}
+
+// A trial keeps nothing, and a file of an earlier version is a checkpoint, too.
+TEST(TrainerResume, TellsWhatARunWouldReplace) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.checkpoints = {.directory = directory / "checkpoints",
+                     .link = directory / "checkpoint.safetensors"};
+  directory.write("checkpoint.safetensors", "a checkpoint");
+  EXPECT_THAT(testing_support::message_of<ConfigError>([&] { train(run); }),
+              ::testing::HasSubstr(" already holds a checkpoint; "));
+  run.fast_dev_run = 1;
+  EXPECT_NO_THROW(train(run));
+  EXPECT_EQ(lockstep::testing_support::read_text(run.checkpoints.link), "a checkpoint");
+}
+
+// One program, with the same options, begins a run and resumes it. Only rank 0 sees its folder.
+TEST(TrainerResume, IfThereIsACheckpointOrElseBegins) {
+  const StateDict whole = train_ranks(2, "shm", "ddp", options(2)).state;
+  const lockstep::testing_support::TemporaryDirectory directory;
+  std::vector<Outcome> outcomes(2);
+  const auto run = [&](std::optional<std::int64_t> max_steps) {
+    const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+      at::set_num_threads(1);
+      TrainerOptions o = options(2);
+      o.max_steps = max_steps;
+      o.checkpoints.directory = directory.path() / (group.rank() == 0 ? "here" : "elsewhere");
+      o.resume = Resume::kAuto;
+      outcomes[group.rank()] = train(o, group, /*dropout=*/false, "ddp");
+    });
+    EXPECT_EQ(errors, testing_support::no_errors(2));
+  };
+  run(8);
+  EXPECT_EQ(outcomes[0].report.info.resumed_from, "");
+  run(std::nullopt);
+  EXPECT_EQ(outcomes[0].report.info.resumed_from,
+            (directory.path() / "here" / "step-00000008").string());
+  EXPECT_EQ(outcomes[1].report.info.first_step, 2);
+  for (const Outcome& outcome : outcomes) expect_equal_bits(outcome.state, whole);
+  run(std::nullopt);
+  EXPECT_TRUE(outcomes[1].report.already_complete);
+}
+
+TEST(TrainerResume, KnowsWhatTheRunIsMadeFrom) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.max_steps = 3;
+  run.checkpoints.directory = directory / "checkpoints";
+  run.early_stopping =
+      EarlyStoppingOptions{.monitor = "accuracy", .mode = MetricGoal::kMax, .patience = 5};
+  run.info.weights = "mnist.pth";
+  run.info.provenance = {{"augmentation", "none"}};
+  const RunInfo first = train(run).report.info;
+  EXPECT_EQ(first.weights, "mnist.pth");
+  EXPECT_EQ(
+      first.provenance,
+      (std::map<std::string, std::string>{
+          {"augmentation", "none"}, {"early_stopping", "accuracy:5:max"}, {"model", "MnistNet"}}));
+  run.resume = true;
+  run.max_steps = 6;
+  run.info.weights.clear();
+  EXPECT_EQ(train(run).report.info.weights, "mnist.pth");
+  run.info.weights = "other.pth";  // is not used
+  run.max_steps = 9;
+  EXPECT_EQ(train(run).report.info.weights, "mnist.pth") << "also of a run that was resumed twice";
+  TrainerOptions named = options(1);
+  named.info.recipe_options = {{"model", "small"}};
+  EXPECT_TRUE(train(named).report.info.provenance.empty()) << "the recipe names its model";
+}
+
+// The resumed run only makes the weights worse.
+TEST(TrainerResume, RemembersTheBestEvaluation) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.schedule = {};
+  run.checkpoints.directory = directory / "checkpoints";
+  const RunReport first = train(run).report;
+  ASSERT_TRUE(first.best && first.test);
+  EXPECT_EQ(first.best->name, "loss");
+  EXPECT_EQ(first.best->value, first.test->loss);
+  EXPECT_EQ(first.best->epoch, 1);
+  EXPECT_EQ(first.best->weights,
+            (run.checkpoints.directory / "step-00000006" / "model.safetensors").string());
+  run.resume = true;
+  run.max_epochs = 2;
+  run.optimizer = SgdOptions{.lr = 3, .momentum = 0.9};
+  run.gradient_clip_norm = 1;              // keeps the weights finite
+  const testing_support::CapturedLog log;  // says what differs
+  std::vector<RunReport> reports(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    reports[group.rank()] = train(run, group, /*dropout=*/false, "ddp").report;
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+  for (const RunReport& report : reports) {
+    ASSERT_TRUE(report.best);
+    EXPECT_EQ(report.best->value, first.best->value);
+    EXPECT_EQ(report.best->epoch, 1);
+  }
+  EXPECT_EQ(reports[0].best->weights, first.best->weights);
+  EXPECT_EQ(reports[1].best->weights, "") << "only rank 0 knows the files";
+  // The best loss says nothing about the best accuracy. The checkpoint of the first epoch is gone.
+  EXPECT_EQ(train(run).report.best->weights, first.best->weights) << "of the complete run";
+  run.max_epochs = 3;
+  EXPECT_EQ(train(run).report.best->weights, "");
+  run.checkpoints.monitor = "accuracy";
+  run.checkpoints.mode = MetricGoal::kMax;
+  run.max_epochs = 4;
+  const RunReport last = train(run).report;
+  ASSERT_TRUE(last.best);
+  EXPECT_EQ(last.best->name, "accuracy");
+  EXPECT_EQ(last.best->epoch, 4);
+}
+
+// Early stopping and the schedule plateau say what is best, too; without an evaluation nothing is.
+TEST(TrainerResume, JudgesByWhatTheRunWatches) {
+  const auto judged_by = [](const TrainerOptions& run) {
+    const RunReport report = train(run).report;
+    return report.best ? report.best->name : "nothing";
+  };
+  TrainerOptions run = options(1);
+  run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.monitor = "train_loss"}};
+  EXPECT_EQ(judged_by(run), "train_loss");
+  run.early_stopping = EarlyStoppingOptions{.monitor = "accuracy", .mode = MetricGoal::kMax};
+  EXPECT_EQ(judged_by(run), "accuracy");
+  TrainerOptions blind = options(1);
+  blind.limit_val_batches = 0;
+  EXPECT_EQ(judged_by(blind), "nothing");
 }
 
 // A checkpoint of an earlier version does not tell the values of options that are newer.
