@@ -38,6 +38,7 @@
 #include <lockstep/parallel/device_mesh.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/join.h>
+#include <lockstep/parallel/mean_over_ranks.h>
 #include <lockstep/parallel/model_parallel.h>
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>

@@ -2,6 +2,7 @@
 // docs/distributed_data_parallel.md explains it. Runs on any number of ranks, including one. The
 // argument is the backend (default "auto").
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -223,6 +224,32 @@ void end_together(ProcessGroup& group) {
   require_equal_replicas(group, *net);
 }
 
+// Some elements are padding, on each rank another number of them.
+void average_over_valid_elements(ProcessGroup& group) {
+  constexpr std::int64_t kPadding = -100;
+  torch::nn::Linear net(20, 3);
+  DistributedDataParallel ddp(net, group);
+  Batch batch(group, 0);
+  batch.y.narrow(0, 0, 3 + 7 * (group.rank() % 2)).fill_(kPadding);
+
+  lockstep::MeanOverRanks mean(group);
+  const auto of_valid = torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kPadding);
+  const auto sum_of_valid =
+      torch::nn::functional::CrossEntropyFuncOptions(of_valid).reduction(torch::kSum);
+  mean.start(batch.y.ne(kPadding).sum());  // the ranks add up their counts during the forward
+  const auto sum = cross_entropy(ddp.forward(batch.x), batch.y, sum_of_valid);
+  mean.of(sum).backward();
+
+  // One process that has the batches of all ranks.
+  auto x = torch::empty({group.size() * batch.x.size(0), batch.x.size(1)});
+  auto y = torch::empty({x.size(0)}, torch::kInt64);
+  group.all_gather_into_tensor(x, batch.x);
+  group.all_gather_into_tensor(y, batch.y);
+  const auto whole = cross_entropy(net(x), y, of_valid);
+  const auto gradient = torch::autograd::grad({whole}, {net->weight})[0];
+  require(torch::allclose(net->weight.grad(), gradient, 1e-5, 1e-6), "the mean of valid elements");
+}
+
 void share_the_state(ProcessGroup& group) {
   Net net;
   DistributedDataParallel ddp(net, group, {.parameter_memory = lockstep::ParameterMemory::kFlat});
@@ -285,6 +312,7 @@ int main(int argc, char** argv) {
   normalise_together(group);
   compress(group);
   end_together(group);
+  average_over_valid_elements(group);
   share_the_state(group);
   train_in_half(group);
   look_inside(group);

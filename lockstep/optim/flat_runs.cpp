@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include <lockstep/optim/tensor_kind.h>
+
 namespace lockstep::detail {
 namespace {
 
@@ -89,13 +91,20 @@ Addresses addresses_of(const Tensors& parameters) {
   return addresses;
 }
 
+FlatRuns::Contents FlatRuns::contents_of(const torch::Tensor& tensor) {
+  return {.type = tensor.scalar_type(), .elements = tensor.numel()};
+}
+
 FlatRuns::FlatRuns(const Tensors& parameters) : addresses_(addresses_of(parameters)) {
   std::vector<std::size_t> order;
+  contents_.resize(addresses_.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const torch::Tensor& gradient = parameters[i].grad();
+    contents_[2 * i] = contents_of(parameters[i]);
     if (!gradient.defined()) continue;
+    if (is_dense(gradient)) contents_[2 * i + 1] = contents_of(gradient);
     if (is_dense(gradient) && gradient.strides() == parameters[i].strides() &&
-        gradient.scalar_type() == parameters[i].scalar_type()) {
+        optim::alike(gradient, parameters[i])) {
       order.push_back(i);
     } else {
       complete_ = false;
@@ -140,10 +149,14 @@ void FlatRuns::take_along_padding_after(const torch::Tensor& parameter) {
 bool FlatRuns::fit(const Tensors& parameters) const {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const torch::Tensor& gradient = parameters[i].grad();
-    if (parameters[i].const_data_ptr() != addresses_[2 * i]) return false;
+    if (parameters[i].const_data_ptr() != addresses_[2 * i] ||
+        contents_of(parameters[i]) != contents_[2 * i]) {
+      return false;
+    }
     if (addresses_[2 * i + 1] == nullptr) {
       if (gradient.defined()) return false;
     } else if (address_of(gradient) != addresses_[2 * i + 1] ||
+               contents_of(gradient) != contents_[2 * i + 1] ||
                gradient.strides() != parameters[i].strides()) {
       return false;
     }

@@ -33,7 +33,8 @@ class LOCKSTEP_API FlatRuns {
   /// Parameters without a gradient are in no run.
   explicit FlatRuns(const Tensors& parameters);
 
-  /// Whether the tensors are still at the same addresses and the padding is still zero.
+  /// Whether the tensors are still at the same addresses, with the same types and numbers of
+  /// elements, and the padding is still zero.
   bool fit(const Tensors& parameters) const;
   /// Whether every gradient is in a run and some run has more than one gradient.
   bool useful() const { return complete_ && parameters_.size() < members_; }
@@ -57,9 +58,17 @@ class LOCKSTEP_API FlatRuns {
   };
 
  private:
+  // What an address does not show.
+  struct Contents {
+    torch::ScalarType type = torch::ScalarType::Undefined;
+    std::int64_t elements = 0;
+    bool operator==(const Contents&) const = default;
+  };
+  static Contents contents_of(const torch::Tensor& tensor);
   void take_along_padding_after(const torch::Tensor& parameter);
 
   Addresses addresses_;
+  std::vector<Contents> contents_;  // for each address; empty where it is null
   std::vector<Padding> paddings_;
   std::size_t members_ = 0;
   // False if a gradient is sparse, lazy, or of other strides or another type.

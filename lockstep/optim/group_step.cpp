@@ -6,6 +6,7 @@
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/optim/tensor_kind.h>
 
 namespace lockstep::detail {
 namespace {
@@ -20,24 +21,30 @@ torch::Tensor laid_out_like(const torch::Tensor& parameter, const torch::Tensor&
   return torch::empty_like(parameter, tensor.options()).copy_(tensor);
 }
 
+// Throws ConfigError unless the memory of `parameter` holds its values, in some order and without
+// gaps.
+void require_plain(const std::string& name, const torch::Tensor& parameter) {
+  if (parameter.is_conj() || parameter.is_neg()) {
+    throw ConfigError(lockstep::str("optimizer: parameter ", name,
+                                    " is a lazy conjugate or negative; register a clone() of it"));
+  }
+  if (!parameter.is_non_overlapping_and_dense()) {
+    throw ConfigError(lockstep::str("optimizer: parameter ", name, " has strides ",
+                                    parameter.strides(), " for shape ", parameter.sizes(),
+                                    ", which leave holes or overlap; make it contiguous"));
+  }
+}
+
 }  // namespace
 
 GroupStep::GroupStep(const ParameterGroup& group, UpdateRule& rule)
     : rule_(&rule), allows_sparse_(rule.takes_sparse_gradients()), allows_runs_(keeps_zeros(rule)) {
   const torch::NoGradGuard no_grad;
   for (const auto& [name, parameter] : group.parameters) {
-    if (parameter.is_conj() || parameter.is_neg()) {
-      throw ConfigError(
-          lockstep::str("optimizer: parameter ", name,
-                        " is a lazy conjugate or negative; register a clone() of it"));
-    }
-    if (!parameter.is_non_overlapping_and_dense()) {
-      throw ConfigError(lockstep::str("optimizer: parameter ", name, " has strides ",
-                                      parameter.strides(), " for shape ", parameter.sizes(),
-                                      ", which leave holes or overlap; make it contiguous"));
-    }
+    require_plain(name, parameter);
     names_.push_back(name);
     parameters_.push_back(parameter);
+    trained_.push_back(parameter.requires_grad());
   }
   states_.resize(rule_->state_names().size());
   for (auto& state : states_) {
@@ -48,14 +55,50 @@ GroupStep::GroupStep(const ParameterGroup& group, UpdateRule& rule)
   steps_ = torch::zeros({static_cast<std::int64_t>(names_.size())}, torch::kInt64);
 }
 
-void GroupStep::require_steppable() const {
-  if (allows_sparse_) return;
+void GroupStep::require_steppable(const torch::Tensor& found_inf) const {
+  if (found_inf.defined() && lr_.defined() &&
+      (found_inf.scalar_type() != torch::kFloat32 || found_inf.numel() != 1 ||
+       found_inf.device() != lr_.device())) {
+    throw ConfigError(lockstep::str(rule_->name(), ": found_inf is ", optim::kind_text(found_inf),
+                                    ", expected one Float on ", lr_.device(),
+                                    ", where the parameters are; make the GradScaler for that "
+                                    "device"));
+  }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!is_sparse(parameters_[i].grad())) continue;
+    const torch::Tensor& gradient = parameters_[i].grad();
+    if (!gradient.defined()) continue;
+    if (!allows_sparse_ && is_sparse(gradient)) {
+      throw ConfigError(lockstep::str(
+          rule_->name(), ": the gradient of ", names_[i],
+          " is sparse, which is only for sgd without momentum and weight decay; make the layer "
+          "with sparse = false, or use such an sgd"));
+    }
+    require_alike(i);
+  }
+}
+
+// A kernel takes the type and the number of elements of all tensors from the parameter, so that it
+// would read beyond a smaller gradient or state.
+void GroupStep::require_alike(std::size_t i) const {
+  const torch::Tensor& parameter = parameters_[i];
+  require_plain(names_[i], parameter);
+  if (!states_.empty() && !optim::alike(states_.front()[i], parameter)) {
     throw ConfigError(lockstep::str(
-        rule_->name(), ": the gradient of ", names_[i],
-        " is sparse, which is only for sgd without momentum and weight decay; make the layer "
-        "with sparse = false, or use such an sgd"));
+        rule_->name(), ": parameter ", names_[i], " was ", optim::kind_text(states_.front()[i]),
+        " when the optimizer was made and is ", optim::kind_text(parameter),
+        " now; change the module first, then make the optimizer"));
+  }
+  if (lr_.defined() && parameter.device() != lr_.device()) {
+    throw ConfigError(lockstep::str(rule_->name(), ": parameter ", names_[i], " is on ",
+                                    parameter.device(), ", the optimizer's learning rate on ",
+                                    lr_.device(),
+                                    "; call set_capturable(true) again after moving the module"));
+  }
+  if (!optim::alike(parameter.grad(), parameter)) {
+    throw ConfigError(lockstep::str(rule_->name(), ": parameter ", names_[i], " is ",
+                                    optim::kind_text(parameter), " and its gradient is ",
+                                    optim::kind_text(parameter.grad()),
+                                    "; call zero_grad() and run backward() again"));
   }
 }
 
@@ -244,8 +287,21 @@ void GroupStep::lay_out_states() {
   }
 }
 
+// Autograd would go on adding to a gradient of the parameter's former type. A parameter that was
+// frozen gets no more gradients; with zeros it would still be moved by momentum and weight decay.
+void GroupStep::drop_unusable_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& parameter = parameters_[i];
+    const torch::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    const bool was_frozen = trained_[i] && !parameter.requires_grad();
+    if (was_frozen || !optim::alike(gradient, parameter)) parameter.mutable_grad().reset();
+  }
+}
+
 void GroupStep::zero_grad() {
   const torch::NoGradGuard no_grad;
+  drop_unusable_gradients();
   if (runs_ && runs_->fit(parameters_)) return at::_foreach_zero_(runs_->gradients());
   Tensors dense;
   for (const auto& parameter : parameters_) {

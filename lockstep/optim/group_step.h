@@ -1,6 +1,7 @@
 // Steps the parameters of one group. Internal to Optimizer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,11 +25,13 @@ class LOCKSTEP_API GroupStep {
   /// parameter once. Throws ConfigError if a parameter's memory has holes or overlaps.
   GroupStep(const ParameterGroup& group, UpdateRule& rule);
 
-  /// Throws ConfigError for a sparse gradient that the options do not allow.
-  void require_steppable() const;
+  /// Throws ConfigError, which names the parameter, unless step() can step every parameter that has
+  /// a gradient: see Optimizer::step() and Optimizer::step_unless().
+  void require_steppable(const torch::Tensor& found_inf = {}) const;
   /// Call require_steppable() first. `found_inf` (see DeviceStep) may be given only while
   /// capturable.
   void step(const torch::Tensor& found_inf = {});
+  /// See Optimizer::zero_grad().
   void zero_grad();
   /// See Optimizer::set_capturable().
   void set_capturable(bool on);
@@ -48,6 +51,8 @@ class LOCKSTEP_API GroupStep {
     std::vector<Tensors> states;
   };
 
+  void require_alike(std::size_t i) const;
+  void drop_unusable_gradients();
   void step_each();
   void step_runs();
   void step_on_device(const torch::Tensor& found_inf);
@@ -64,6 +69,7 @@ class LOCKSTEP_API GroupStep {
   bool allows_runs_;
   std::vector<std::string> names_;
   Tensors parameters_;
+  std::vector<bool> trained_;    // by parameter: whether it required a gradient at construction
   std::vector<Tensors> states_;  // by state, then by parameter
   torch::Tensor steps_;          // for each parameter; while capturable, the counts before that
 

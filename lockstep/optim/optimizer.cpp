@@ -56,7 +56,7 @@ void Optimizer::step_unless(const torch::Tensor& found_inf) {
 }
 
 void Optimizer::step_groups(const torch::Tensor& found_inf) {
-  for (const detail::GroupStep& group : groups_) group.require_steppable();
+  for (const detail::GroupStep& group : groups_) group.require_steppable(found_inf);
   for (detail::GroupStep& group : groups_) group.step(found_inf);
 }
 

@@ -29,9 +29,10 @@ namespace lockstep {
 ///
 /// Holds the trainable parameters, each once, but not the module. A parameter without a gradient is
 /// skipped and its step count does not change. Sparse gradients are allowed only for SGD without
-/// momentum or weight decay. Make the optimizer after moving the module to its device. Parameters
-/// in memory that ranks share (DistributedDataParallel's kShared) need ZeroRedundancyOptimizer:
-/// with this class every rank would step them, which is not detected. Not thread-safe.
+/// momentum or weight decay. Make the optimizer after moving the module to its device or type, and
+/// make another one after unfreezing, registering or replacing a parameter. Parameters in memory
+/// that ranks share (DistributedDataParallel's kShared) need ZeroRedundancyOptimizer: with this
+/// class every rank would step them, which is not detected. Not thread-safe.
 class LOCKSTEP_API Optimizer {
  public:
   /// Throws ConfigError for invalid options, if a parameter's memory has holes or overlaps, and if
@@ -43,7 +44,9 @@ class LOCKSTEP_API Optimizer {
   /// parameter in two groups. A parameter in no group is not stepped.
   explicit Optimizer(std::vector<ParameterGroup> groups);
 
-  /// Throws ConfigError, with nothing changed, for a sparse gradient that the options do not allow.
+  /// Throws ConfigError, with nothing changed, for a sparse gradient that the options do not allow,
+  /// and for a parameter with a gradient whose type, shape or device is no longer that of its
+  /// gradient or of its state, as after Module::to(), set_data() or resize_().
   void step();
 
   /// While on, step() keeps learning rates and step counts on the device, like torch.optim with
@@ -57,10 +60,13 @@ class LOCKSTEP_API Optimizer {
   bool is_capturable() const { return capturable_; }
   /// Like step() if `found_inf` is 0. If it is 1, nothing changes and no step is counted. The
   /// device decides, and the host does not wait for it. `found_inf` is a float tensor of one
-  /// element on the parameters' device, as in GradScaler. Throws ConfigError unless capturable.
+  /// element on the parameters' device, as in GradScaler; otherwise throws ConfigError, as it does
+  /// unless capturable.
   void step_unless(const torch::Tensor& found_inf);
 
-  /// Zeroes the gradients in place, because they may be views into a reducer's buckets.
+  /// Zeroes the gradients in place, because they may be views into a reducer's buckets. Resets the
+  /// gradients of parameters that were frozen (requires_grad_(false)) since construction, so that
+  /// step() skips these, and gradients whose type, shape or device is no longer the parameter's.
   void zero_grad();
 
   std::size_t groups() const { return rules_.size(); }

@@ -8,6 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/optim/parameter_groups.h>
+#include <lockstep/optim/tensor_kind.h>
 #include <lockstep/parallel/ddp/agreement.h>
 #include <lockstep/parallel/ddp/misuse_hint.h>
 #include <lockstep/parallel/ddp/sparse_parameters.h>
@@ -54,6 +55,18 @@ std::vector<bool> sparse_ones(const torch::nn::Module& module,
     }
   }
   return sparse;
+}
+
+// The reducer copies gradients that are already there to its buckets.
+void require_fitting_gradients(const std::vector<detail::NamedParameter>& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    const torch::Tensor& gradient = tensor.grad();
+    if (!gradient.defined() || optim::alike(gradient, tensor)) continue;
+    throw ConfigError(lockstep::str("DistributedDataParallel: parameter '", name, "' is ",
+                                    optim::kind_text(tensor), " and its gradient is ",
+                                    optim::kind_text(gradient),
+                                    "; reset the gradient before wrapping"));
+  }
 }
 
 const char* text_of(bool value) { return value ? "true" : "false"; }
@@ -126,6 +139,7 @@ std::vector<bool> check_locally(const torch::nn::Module& module,
   require_own_elements("buffer", module.named_buffers());
   detail::check_movable(parameters, options.parameter_memory);
   detail::refuse_other_hooks(parameters);
+  require_fitting_gradients(parameters);
   return sparse_ones(module, parameters, options.sparse_parameters);
 }
 

@@ -122,7 +122,13 @@ void ZeroRedundancyOptimizer::step_unless(const torch::Tensor& found_inf) {
 
 void ZeroRedundancyOptimizer::zero_grad() {
   const torch::NoGradGuard no_grad;
-  for (const GradBucket& bucket : *buckets_) bucket.buffer.zero_();
+  for (const GradBucket& bucket : *buckets_) {
+    bucket.buffer.zero_();
+    // With zeros, momentum and weight decay would still move a parameter that was frozen.
+    for (const torch::Tensor& parameter : bucket.parameters) {
+      if (!parameter.requires_grad()) parameter.mutable_grad().reset();
+    }
+  }
   sharded_->forget_gradients();
 }
 
@@ -141,8 +147,8 @@ Tensors ZeroRedundancyOptimizer::gradients_of(const Tensors& parameters) {
       const bool is_wanted = wanted.contains(parameter.unsafeGetTensorImpl());
       if (!is_wanted || !parameter.grad().defined()) continue;
       const std::int64_t offset = parallel::offset_of(bucket, i);
-      const parallel::ElementRange share = {std::max(offset, slice.begin),
-                                            std::min(offset + parameter.numel(), slice.end)};
+      const parallel::ElementRange share = {
+          std::max(offset, slice.begin), std::min(offset + bucket.gradients[i].numel(), slice.end)};
       if (share.size() > 0) shares.push_back(parallel::narrowed(bucket.buffer, share));
     }
   }

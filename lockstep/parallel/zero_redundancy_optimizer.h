@@ -64,14 +64,16 @@ class LOCKSTEP_API ZeroRedundancyOptimizer {
 
   /// Collective. On return every rank has the new parameters. Ranks without a batch must call it
   /// too. Throws ConfigError and aborts the group if a parameter no longer lies where
-  /// DistributedDataParallel put it; see ParameterMemory.
+  /// DistributedDataParallel put it (see ParameterMemory), as after Module::to() or set_data(), and
+  /// if its gradient was replaced by another tensor.
   void step();
   /// Collective. Like step() if `found_inf` is 0 on the ranks, which must agree on it
   /// (reduce_found_inf()). If it is 1, nothing changes and no step is counted. The device decides,
-  /// and the host does not wait for it: see GradScaler::step_on_device(). `found_inf` is a float
-  /// tensor of one element on the parameters' device. Throws ConfigError with kShared.
+  /// and the host does not wait for it: see GradScaler::step_on_device(). Throws ConfigError unless
+  /// `found_inf` is a float tensor of one element on the parameters' device, and with kShared.
   void step_unless(const torch::Tensor& found_inf);
-  /// Clears in place: gradients are views into the reducer's buckets.
+  /// Clears in place: gradients are views into the reducer's buckets. Resets the gradients of
+  /// parameters that were frozen meanwhile, so that step() skips these.
   void zero_grad();
 
   /// Collective. Scales the mean gradients so that their total norm is at most `max_norm`, and

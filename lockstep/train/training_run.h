@@ -24,6 +24,7 @@
 #include <lockstep/train/measuring/phase_timer.h>
 #include <lockstep/train/measuring/run_trace.h>
 #include <lockstep/train/measuring/step_trace.h>
+#include <lockstep/train/recorded_memory.h>
 #include <lockstep/train/task/plateau.h>
 #include <lockstep/train/task/step_reports.h>
 #include <lockstep/train/trainer.h>
@@ -182,8 +183,9 @@ class TrainingRun {
   const double base_lr_;
   std::optional<GradScaler> scaler_;  // for float16
   std::optional<ModelEma> ema_;
-  std::optional<DeferredKernel> kernel_;  // with cuda_graph
-  std::optional<CapturedStep> captured_;  // with cuda_graph; refers to the members above
+  std::optional<DeferredKernel> kernel_;           // with cuda_graph
+  std::optional<CapturedStep> captured_;           // with cuda_graph; refers to the members above
+  std::optional<RecordedMemory> recorded_memory_;  // with cuda_graph, once a step is recorded
   FiniteSteps finite_steps_;
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;

@@ -72,7 +72,9 @@ std::vector<torch::Tensor> TrainingRun::graph_step() {
   if (!captured_->replays()) return captured_->run();
   const SpanScope scope("graph", "phase");
   const PhaseSeconds before = phases_;
+  if (recorded_memory_) recorded_memory_->require_unchanged();
   std::vector<torch::Tensor> losses = captured_->run();
+  if (!recorded_memory_) recorded_memory_.emplace(task_.module());  // this run() has recorded it
   phases_ = before;
   return losses;
 }

@@ -349,6 +349,26 @@ TEST(SyncBatchNorm, HandlesMayBeMoved) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+// The module keeps its tensor objects in another type and in other memory.
+TEST(SyncBatchNorm, FollowsItsModuleToAnotherTypeAndMemory) {
+  const Tensor whole = random({6, 3}, 9, torch::kFloat64);
+  torch::nn::BatchNorm1d oracle(3);
+  oracle->to(torch::kFloat64);
+  const Tensor expected = oracle->forward(whole).detach();
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::BatchNorm1d norm(3);
+    const auto synchronized = convert_sync_batchnorm(*norm, group);
+    norm->to(torch::kFloat64);
+    norm->running_mean.set_data(norm->running_mean.clone());
+    const std::int64_t first = 3 * group.rank();
+    const Tensor output = norm->forward(whole.narrow(0, first, 3)).detach();
+    expect_near(output, expected.narrow(0, first, 3), 1e-10, "the output");
+    expect_near(norm->running_mean, oracle->running_mean, 1e-10, "the mean");
+    expect_near(norm->running_var, oracle->running_var, 1e-10, "the variance");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // A module may be registered in several places. It is one normalisation.
 TEST(SyncBatchNorm, CountsASharedNormOnce) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {

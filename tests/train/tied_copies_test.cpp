@@ -1,5 +1,5 @@
 // Copies of one weight on several ranks of a pipeline.
-#include <lockstep/train/strategies/tied_copies.h>
+#include <lockstep/parallel/pipeline/tied_copies.h>
 
 #include <cstdint>
 #include <set>
@@ -11,6 +11,7 @@
 #include <torch/nn/modules/activation.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/train/strategies/named_stages.h>
 #include <tests/support/groups.h>
 
 namespace lockstep::train {
@@ -45,7 +46,7 @@ TEST(TiedCopiesOfRanks, AddUpTheGradientsThatAreThere) {
         stage_with({{"ends", ends}, {"all", all}, {"unused", unused}}),
         stage_with({{"all", all}, {"middle", middle}}),
         stage_with({{"unused", unused}, {"all", all}, {"ends", ends}})};
-    TiedCopies copies("pipeline", stages, {0, 1, 2}, group);
+    pipeline::TiedCopies copies("strategy pipeline", copies_of_ranks(stages, {0, 1, 2}), group);
     if (rank != 1) set_gradient(ends, rank + 1);
     if (rank != 2) set_gradient(all, rank + 1);
     if (rank == 1) set_gradient(middle, 7);
@@ -66,7 +67,7 @@ TEST(TiedCopiesOfRanks, AddUpLazyGradients) {
     const torch::Tensor weight = zero_weight();
     const std::vector<NamedStage> stages = {stage_with({{"weight", weight}}),
                                             stage_with({{"weight", weight}})};
-    TiedCopies copies("pipeline", stages, {0, 1}, group);
+    pipeline::TiedCopies copies("strategy pipeline", copies_of_ranks(stages, {0, 1}), group);
     set_gradient(weight, group.rank() + 1);
     if (group.rank() == 1) weight.mutable_grad() = at::_neg_view(torch::full({2, 3}, -2.0));
     copies.add_up();
@@ -80,7 +81,8 @@ TEST(TiedCopiesOfRanks, FillInTheGradientsThatAreMissing) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     const torch::Tensor both = zero_weight(), one = zero_weight(), unused = zero_weight();
     const NamedTensors all = {{"both", both}, {"one", one}, {"unused", unused}};
-    TiedCopies copies("hybrid", {stage_with(all), stage_with(all)}, {0, 1}, group);
+    const std::vector<NamedStage> stages = {stage_with(all), stage_with(all)};
+    pipeline::TiedCopies copies("strategy hybrid", copies_of_ranks(stages, {0, 1}), group);
     set_gradient(both, group.rank() + 1);
     if (group.rank() == 1) set_gradient(one, 7);
     copies.fill_in();
@@ -99,7 +101,7 @@ TEST(TiedCopiesOfRanks, AreOnlyOfTrainableWeightsOnSeveralRanks) {
     const std::vector<NamedStage> stages = {stage_with({{"own", own}, {"frozen", frozen}}),
                                             stage_with({{"frozen", frozen}}),
                                             stage_with({{"own", own}})};
-    TiedCopies copies("pipeline", stages, {0, 1, 0}, group);
+    pipeline::TiedCopies copies("strategy pipeline", copies_of_ranks(stages, {0, 1, 0}), group);
     set_gradient(own, group.rank() + 1);
     copies.add_up();
     require_gradient(own, group.rank() + 1, "own");
@@ -114,7 +116,7 @@ TEST(TiedCopiesOfRanks, RefuseSparseGradients) {
     const torch::Tensor weight = zero_weight();
     const std::vector<NamedStage> stages = {stage_with({{"words", weight}}),
                                             stage_with({{"words", weight}})};
-    TiedCopies copies("pipeline", stages, {0, 1}, group);
+    pipeline::TiedCopies copies("strategy pipeline", copies_of_ranks(stages, {0, 1}), group);
     weight.mutable_grad() = torch::ones({2, 3}).to_sparse();
     copies.add_up();
   });

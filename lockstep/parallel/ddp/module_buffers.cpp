@@ -4,6 +4,7 @@
 #include <set>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/tensor_kind.h>
 
 namespace lockstep::detail {
 
@@ -35,18 +36,16 @@ ModuleBuffers::ModuleBuffers(const torch::nn::Module& module, ProcessGroup group
 
 void ModuleBuffers::move_into_block(Block& block) {
   for (std::size_t i = 0; i < block.buffers.size(); ++i) {
-    if (block.buffers[i].data_ptr() == block.views[i].data_ptr()) continue;
     const torch::Tensor &buffer = block.buffers[i], &view = block.views[i];
-    if (buffer.scalar_type() != view.scalar_type() || buffer.device() != view.device() ||
-        buffer.sizes() != view.sizes()) {
-      const ConfigError error(lockstep::str(
-          "rank ", group_.rank(), ": buffer '", block.names[i], "' was ", view.scalar_type(), ' ',
-          view.sizes(), " on ", view.device(), " when DistributedDataParallel was made and is ",
-          buffer.scalar_type(), ' ', buffer.sizes(), " on ", buffer.device(),
-          " now; change the module first, then wrap it"));
+    if (!optim::alike(buffer, view)) {
+      const ConfigError error(
+          lockstep::str("rank ", group_.rank(), ": buffer '", block.names[i], "' was ",
+                        optim::kind_text(view), " when DistributedDataParallel was made and is ",
+                        optim::kind_text(buffer), " now; change the module first, then wrap it"));
       group_.abort(error.what());
       throw error;
     }
+    if (buffer.data_ptr() == view.data_ptr()) continue;
     block.views[i].copy_(block.buffers[i]);
     block.buffers[i].set_data(block.views[i]);
   }

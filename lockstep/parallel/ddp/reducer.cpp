@@ -8,6 +8,7 @@
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/optim/tensor_kind.h>
 #include <lockstep/parallel/ddp/misuse_hint.h>
 #include <lockstep/parallel/ddp/phased_work.h>
 #include <lockstep/parallel/ddp/reducer_state.h>
@@ -112,15 +113,17 @@ void Reducer::State::check_gradient(const Slot& slot, const torch::Tensor& gradi
 
 void Reducer::State::check_place(const Slot& slot, const torch::Tensor& tensor,
                                  const char* what) const {
-  if (tensor.sizes() == slot.view.sizes() && tensor.scalar_type() == slot.view.scalar_type() &&
-      tensor.device() == slot.view.device()) {
-    return;
+  if (optim::alike(tensor, slot.view)) return;
+  throw ConfigError(lockstep::str(
+      "rank ", group_.rank(), ": parameter '", slot.name(), "' was ", optim::kind_text(slot.view),
+      " when DistributedDataParallel was made and ", what, " is ", optim::kind_text(tensor),
+      " now; change the module first, then wrap it"));
+}
+
+void Reducer::State::check_parameters() const {
+  for (const Slot& slot : slots_) {
+    if (!slot.sparse) check_place(slot, slot.parameter.tensor, "the parameter");
   }
-  throw ConfigError(lockstep::str("rank ", group_.rank(), ": parameter '", slot.name(), "' was ",
-                                  slot.view.scalar_type(), ' ', slot.view.sizes(), " on ",
-                                  slot.view.device(), " when DistributedDataParallel was made and ",
-                                  what, " is ", tensor.scalar_type(), ' ', tensor.sizes(), " on ",
-                                  tensor.device(), " now; change the module first, then wrap it"));
 }
 
 void Reducer::State::expect_backward() {
@@ -135,11 +138,7 @@ void Reducer::State::expect_backward() {
     if (synchronize && trains) ++forwards_;
     forward_graphs_.begin();
   }
-  ending_group_on_error([&] {
-    for (const Slot& slot : slots_) {
-      if (!slot.sparse) check_place(slot, slot.parameter.tensor, "the parameter");
-    }
-  });
+  ending_group_on_error([&] { check_parameters(); });
 }
 
 void Reducer::State::follow_backward() {

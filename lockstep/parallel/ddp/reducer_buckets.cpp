@@ -75,8 +75,11 @@ void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
   }
 }
 
-// All ranks are at the end of the same backward, but may have seen different orders.
+// All ranks are at the end of the same backward, but may have seen different orders. New buckets
+// follow the parameters, so that a rank whose parameters changed since its forward would lay them
+// out differently.
 void Reducer::State::rebuild() {
+  check_parameters();
   std::vector<std::int64_t> order;
   if (arrived_.size() < slots_.size()) {  // on a rank without its own backward
     for (const std::size_t index : reverse_order(slots_.size())) {

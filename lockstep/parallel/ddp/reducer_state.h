@@ -95,6 +95,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   void keep_in_bucket(Slot& slot);
   void check_gradient(const Slot& slot, const torch::Tensor& gradient);
   void check_place(const Slot& slot, const torch::Tensor& tensor, const char* what) const;
+  void check_parameters() const;
   void follow_backward();
   void follow_outer_backward();
   void begin(bool within_backward);

@@ -3,19 +3,9 @@
 #include <algorithm>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/base/registered_tensors.h>
 
 namespace lockstep::detail {
-namespace {
-
-// Module::parameters() copies all names into a map at each call. This accesses the parameters where
-// they are registered, which only derived classes can do.
-struct Registered : torch::nn::Module {
-  static const torch::OrderedDict<std::string, torch::Tensor>& in(const torch::nn::Module& module) {
-    return module.*(&Registered::parameters_);
-  }
-};
-
-}  // namespace
 
 WrappedParameters::WrappedParameters(const torch::nn::Module& module,
                                      const std::vector<NamedParameter>& wrapped)
@@ -43,7 +33,7 @@ std::string WrappedParameters::why_not_all() {
 }
 
 bool WrappedParameters::as_known(const torch::nn::Module& module, std::size_t& next) const {
-  for (const auto& item : Registered::in(module)) {
+  for (const auto& item : parallel::Registered::in(module)) {
     if (next == known_.size()) return false;
     const Known& known = known_[next++];
     if (!item.value().is_same(known.parameter)) return false;
@@ -56,7 +46,7 @@ bool WrappedParameters::as_known(const torch::nn::Module& module, std::size_t& n
 }
 
 void WrappedParameters::look_again(const torch::nn::Module& module) {
-  for (const auto& item : Registered::in(module)) {
+  for (const auto& item : parallel::Registered::in(module)) {
     known_.push_back({item.value(), has_wrapped(item.value())});
   }
   for (const auto& child : module.children()) look_again(*child);

@@ -3,7 +3,10 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
+#include <sstream>
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
@@ -18,6 +21,7 @@
 #include <lockstep/parallel/pipeline/stage_worker.h>
 #include <lockstep/parallel/pipeline/step_tables.h>
 #include <lockstep/parallel/pipeline/step_times.h>
+#include <lockstep/parallel/pipeline/tied_copies.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
 
 namespace lockstep {
@@ -123,6 +127,96 @@ Agreement agree_on_table(const PipelineOptions& options,
   return agreement;
 }
 
+// What a rank tells the others about its copies of tied weights: for each, a line with its name and
+// one with its kind. Throws ConfigError if one is not a parameter of this rank's stages.
+std::string described_copies(const NamedTensors& tied, const Tensors& parameters) {
+  std::string lines;
+  std::set<std::string> names;
+  std::set<const torch::TensorImpl*> tensors;
+  for (const auto& [name, tensor] : tied) {
+    if (name.empty() || name.find('\n') != std::string::npos) {
+      throw ConfigError("PipelineOptions::tied: a name must be one line of text");
+    }
+    const bool is_own = tensor.defined() && std::any_of(parameters.begin(), parameters.end(),
+                                                        [&tensor = tensor](const auto& each) {
+                                                          return each.is_same(tensor);
+                                                        });
+    if (!is_own) {
+      throw ConfigError(lockstep::str("PipelineOptions::tied: '", name,
+                                      "' is not a parameter of this rank's stages"));
+    }
+    if (!names.insert(name).second || !tensors.insert(tensor.unsafeGetTensorImpl()).second) {
+      throw ConfigError(lockstep::str("PipelineOptions::tied: '", name,
+                                      "' is listed twice; list each weight once"));
+    }
+    lines += lockstep::str(name, '\n', tensor.scalar_type(), ' ', tensor.sizes(), " with strides ",
+                           tensor.strides(), '\n');
+  }
+  return lines;
+}
+
+// A weight that several ranks have.
+struct TiedWeight {
+  std::string kind;
+  std::vector<int> ranks;
+};
+
+// The weights by name, from described_copies() of all ranks. Throws ConfigError for one that only
+// one rank has, and for copies of different kinds.
+std::map<std::string, TiedWeight> tied_weights(const std::vector<std::string>& described) {
+  std::map<std::string, TiedWeight> weights;
+  for (int rank = 0; rank < static_cast<int>(described.size()); ++rank) {
+    std::istringstream lines(described[static_cast<std::size_t>(rank)]);
+    for (std::string name, kind; std::getline(lines, name) && std::getline(lines, kind);) {
+      TiedWeight& weight = weights[name];
+      if (weight.ranks.empty()) weight.kind = kind;
+      if (weight.kind != kind) {
+        throw ConfigError(str("PipelineOptions::tied: '", name, "' is ", weight.kind, " on rank ",
+                              weight.ranks.front(), " and ", kind, " on rank ", rank));
+      }
+      weight.ranks.push_back(rank);
+    }
+  }
+  for (const auto& [name, weight] : weights) {
+    if (weight.ranks.size() > 1 || described.size() == 1) continue;
+    throw ConfigError(str("PipelineOptions::tied: only rank ", weight.ranks.front(), " lists '",
+                          name, "'; list it on every rank that has a copy, under one name"));
+  }
+  return weights;
+}
+
+// Collective. The copies of all ranks; the tensors of weights that this rank does not have are
+// undefined.
+pipeline::CopiesByRanks agree_on_copies(const PipelineOptions& options, const Tensors& parameters,
+                                        ProcessGroup& group) {
+  constexpr char kRefused = '!';
+  std::string said;
+  try {
+    said = ' ' + described_copies(options.tied, parameters);
+    if (!options.tied.empty() && options.reduce) {
+      throw ConfigError(
+          "PipelineOptions: the gradients of tied weights are complete only when the step has "
+          "ended; do not set options.reduce, and reduce the gradients after step()");
+    }
+  } catch (const ConfigError& error) {  // the other ranks must learn of it
+    said = kRefused + std::string(error.what());
+  }
+  std::vector<std::string> all = group.all_gather_object(said);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    std::string& text = all[static_cast<std::size_t>(rank)];
+    if (text.front() == kRefused) throw ConfigError(str("rank ", rank, ": ", text.substr(1)));
+    text.erase(0, 1);
+  }
+  const std::map<std::string, torch::Tensor> own(options.tied.begin(), options.tied.end());
+  pipeline::CopiesByRanks copies;
+  for (const auto& [name, weight] : tied_weights(all)) {
+    if (weight.ranks.size() == 1) continue;  // in a group of one, whose stages share the tensor
+    const auto found = own.find(name);
+    copies[weight.ranks].emplace_back(name, found == own.end() ? torch::Tensor() : found->second);
+  }
+  return copies;
+}
+
 }  // namespace
 
 class DistributedPipeline::Impl {
@@ -136,6 +230,7 @@ class DistributedPipeline::Impl {
         channel_(group_, device_),
         clock_(std::make_shared<pipeline::WorkerClock>(device_)) {
     try_locally([&] { take_over(std::move(modules)); });
+    couple_copies();
   }
 
   torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y,
@@ -150,7 +245,11 @@ class DistributedPipeline::Impl {
       batch.targets = pipeline::split_batch(y, sizes, "y");
       batch.weights = pipeline::loss_weights(sizes, options_.loss_reduction);
     });
+    if (copies_) copies_->begin_step();
     const auto losses = run(tables_.training(batch.plan.micro_batches), batch);
+    try_locally([&] {
+      if (copies_) copies_->end_step();
+    });
     return has_last() ? pipeline::sum_of_losses(losses) : torch::Tensor();
   }
 
@@ -165,7 +264,11 @@ class DistributedPipeline::Impl {
     return joined;
   }
 
-  void abort(const std::string& reason) { channel_.abort(reason); }
+  // Also the groups of copies, in which another rank may wait at the end of a step.
+  void abort(const std::string& reason) {
+    channel_.abort(reason);
+    if (copies_) copies_->abort(reason);
+  }
 
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
   const Table& table() const { return table_; }
@@ -204,7 +307,7 @@ class DistributedPipeline::Impl {
     try {
       function();
     } catch (const std::exception& error) {
-      channel_.abort(first_line(error));
+      abort(first_line(error));
       throw;
     }
   }
@@ -234,6 +337,19 @@ class DistributedPipeline::Impl {
     }
     worker_ = std::make_unique<pipeline::StageWorker>(group_.rank(), device_, stages_, channel_,
                                                       options_.reduce);
+  }
+
+  // Collective.
+  void couple_copies() {
+    Tensors parameters;
+    for (const auto& stage : stages_) {
+      if (!stage) continue;
+      for (const torch::Tensor& each : stage->module().parameters()) parameters.push_back(each);
+    }
+    const pipeline::CopiesByRanks copies = agree_on_copies(options_, parameters, group_);
+    if (copies.empty()) return;
+    copies_.emplace("DistributedPipeline", copies, group_);
+    try_locally([&] { copies_->broadcast_values(); });
   }
 
   // All ranks must get the same number, so it must not depend on a batch that only some of them
@@ -343,7 +459,8 @@ class DistributedPipeline::Impl {
   const Table& table_ = agreement_.table;
   pipeline::StepTables tables_;
   pipeline::RankChannel channel_;
-  std::unique_ptr<pipeline::TiedParameters> tied_;
+  std::unique_ptr<pipeline::TiedParameters> tied_;        // within this rank's stages
+  std::optional<pipeline::TiedCopies> copies_;            // empty if no rank lists a tied weight
   std::unique_ptr<pipeline::ActivationMemory> memory_;    // null unless memory is measured
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null for stages of other ranks
   std::unique_ptr<pipeline::StageWorker> worker_;

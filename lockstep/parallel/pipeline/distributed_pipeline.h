@@ -50,20 +50,22 @@ class LOCKSTEP_API DistributedPipeline {
   /// stages do not fit together or the options differ. All ranks need the same table, so each rank
   /// tells the others which of its stages do not split their backward. Weights shared by stages of
   /// one rank are tied, as in Pipeline. Stages of different ranks have separate tensors: if these
-  /// represent one weight, the caller must add up their gradients, as the Trainer's strategies do.
-  /// A rank that cannot use its device, or cannot move its stages there, aborts the group on all
-  /// ranks.
+  /// represent one weight, name it in PipelineOptions::tied. Throws ConfigError, on every rank, if
+  /// only one rank names a weight, if the copies have different types or shapes, or if a tensor is
+  /// not a parameter of the rank's stages. A rank that cannot use its device, or cannot move its
+  /// stages there, aborts the group on all ranks.
   DistributedPipeline(std::vector<pipeline::StageModule> stages, ProcessGroup group,
                       torch::Device device, const PipelineOptions& options = {});
   ~DistributedPipeline();
   DistributedPipeline(DistributedPipeline&&) noexcept;
   DistributedPipeline& operator=(DistributedPipeline&&) noexcept;
 
-  /// Collective. Like Pipeline::step(). `x` is used on the rank of the first stage, `y` and
-  /// `criterion` on the rank of the last one. The last rank gets the loss of the batch, the others
-  /// an undefined tensor. A batch must have at least as many samples as there are micro-batches,
-  /// unless all ranks pass its size as `samples`. With `samples`, a smaller batch is split into
-  /// single samples, and `y` may be undefined if the criterion does not read it. Throws
+  /// Collective. Like Pipeline::step(). Copies of tied weights have the gradient of all uses
+  /// afterwards, so that equal optimizers keep them equal. `x` is used on the rank of the first
+  /// stage, `y` and `criterion` on the rank of the last one. The last rank gets the loss of the
+  /// batch, the others an undefined tensor. A batch must have at least as many samples as there are
+  /// micro-batches, unless all ranks pass its size as `samples`. With `samples`, a smaller batch is
+  /// split into single samples, and `y` may be undefined if the criterion does not read it. Throws
   /// ConfigError, on the rank that has `x` or `y`, if `samples` is not the size of the batch.
   template <class Criterion>
   torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y,

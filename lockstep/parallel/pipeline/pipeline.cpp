@@ -50,6 +50,11 @@ class Pipeline::Impl {
         devices_(pipeline::with_indices(std::move(devices))),
         mailboxes_(workers(), options_.timeout),
         tables_(options_, static_cast<int>(modules.size()), workers()) {
+    if (!options_.tied.empty()) {
+      throw ConfigError(
+          "Pipeline: PipelineOptions::tied is for stages on ranks; let stages of one process share "
+          "the tensor itself");
+    }
     const pipeline::Table& table = tables_.training(options_.micro_batches);
     for (std::size_t s = 0; s < modules.size(); ++s) {
       pipeline::move_to(modules[s], device_of(table, s));

@@ -11,6 +11,7 @@
 #include <torch/types.h>
 
 #include <lockstep/core/export.h>
+#include <lockstep/optim/parameter_groups.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep {
@@ -78,7 +79,8 @@ struct LOCKSTEP_API PipelineOptions {
   /// Adds up a stage's gradients over the replicas of the pipeline. Called on the stage's worker as
   /// soon as the gradients of a step are complete, while other stages still compute. The
   /// constructor and step() throw ConfigError if stages share a parameter that requires a gradient,
-  /// because no single stage completes its gradient.
+  /// because no single stage completes its gradient, and so does the constructor if `tied` is not
+  /// empty.
   ///
   /// Pipeline calls it from its workers' threads, for stages of different workers concurrently and
   /// in any order: it must be thread-safe, and collectives need a separate group for each worker.
@@ -88,6 +90,13 @@ struct LOCKSTEP_API PipelineOptions {
   /// DistributedPipeline. Every allocation then costs a lookup, so leave it off when step time
   /// matters.
   bool measure_memory = false;
+  /// DistributedPipeline: weights that stages on several ranks share, such as an embedding that is
+  /// also the decoder's weight. Each of these ranks has a copy and lists it under the same name, of
+  /// the caller's choice: {{"words", embedding->weight}}. The constructor gives all copies the
+  /// values of the first of these ranks, step() gives them the gradient of all uses, and
+  /// clip_grad_norm_() counts them once. Must be empty for a Pipeline, whose stages share the
+  /// tensor itself.
+  NamedTensors tied = {};
 };
 
 namespace pipeline {

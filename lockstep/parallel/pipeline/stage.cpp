@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/base/registered_tensors.h>
 #include <lockstep/parallel/pipeline/micro_batches.h>
 #include <lockstep/parallel/pipeline/saved_buffers.h>
 
@@ -55,11 +56,24 @@ Stage::Stage(int index, StageModule module, torch::Device device, bool recompute
       tied_(tied) {}
 
 void Stage::begin(const StepPlan& plan, LossOfOutputs loss) {
+  require_on_device();
   plan_ = plan;
   loss_ = std::move(loss);
   drawn_.reset();
   if (plan.training) peak_activations_ = 0;
   clear();
+}
+
+// The inputs will be there.
+void Stage::require_on_device() const {
+  parallel::for_each_parameter(
+      module(), [this](const std::string& name, const torch::Tensor& parameter) {
+        if (parameter.device() == device_) return;
+        throw ConfigError(lockstep::str("Pipeline: parameter '", name, "' of stage ", index_,
+                                        " is on ", parameter.device(), " and was on ", device_,
+                                        " when the pipeline was made; make another pipeline after "
+                                        "moving a stage"));
+      });
 }
 
 void Stage::clear() {

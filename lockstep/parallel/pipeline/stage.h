@@ -58,7 +58,8 @@ class Stage {
   }
 
   /// Begins a step and drops what a failed previous step left behind. Only the last stage has a
-  /// `loss`, and only in training.
+  /// `loss`, and only in training. Throws ConfigError for a parameter of the module that is not on
+  /// the stage's device any more.
   void begin(const StepPlan& plan, LossOfOutputs loss = nullptr);
 
   /// Takes the outputs of the previous stage and returns its own, both without graphs. With a loss
@@ -88,6 +89,7 @@ class Stage {
     StageMessage inputs{};          ///< kept if needed for recomputation
   };
 
+  void require_on_device() const;
   InFlight& in_flight(int micro_batch) { return in_flight_[static_cast<std::size_t>(micro_batch)]; }
   Tensors run(int micro_batch, const Tensors& inputs, bool loss_has_graph);
   Tensors run_with_graph(int micro_batch, const StageMessage& inputs, bool loss_has_graph,

@@ -5,6 +5,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/optim/tensor_kind.h>
 #include <lockstep/parallel/ddp/phased_work.h>
 
 namespace lockstep::detail {
@@ -36,6 +37,47 @@ std::unordered_map<const torch::TensorImpl*, std::size_t> group_of_parameters(
   return group_of;
 }
 
+// Whether the elements of both tensors, which are alike, lie at the same addresses.
+bool same_elements(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.numel() == 0 || (a.const_data_ptr() == b.const_data_ptr() && a.strides() == b.strides());
+}
+
+// Empty if `parameter` lies at `place` in its bucket with the layout of `view`, the place of its
+// gradient, and has no other gradient.
+std::string why_not_in_place(const torch::Tensor& parameter, const torch::Tensor& view,
+                             const void* place) {
+  if (!optim::alike(parameter, view)) {
+    return lockstep::str(
+        "was ", optim::kind_text(view), " when DistributedDataParallel was made and is ",
+        optim::kind_text(parameter), " now; change the module first, then wrap it");
+  }
+  if (parameter.numel() > 0 &&
+      (parameter.const_data_ptr() != place || parameter.strides() != view.strides())) {
+    return "was moved after DistributedDataParallel was made, so that no step would reach it; load "
+           "with copy_() or before wrapping";
+  }
+  const torch::Tensor& gradient = parameter.grad();
+  if (!gradient.defined() || gradient.is_same(view)) return "";
+  if (gradient.layout() == torch::kStrided && !gradient.is_conj() && !gradient.is_neg() &&
+      optim::alike(gradient, view) && same_elements(gradient, view)) {
+    return "";
+  }
+  return "has another gradient than backward() gave it, which the step would not use; scale the "
+         "tensors that gradients() returns";
+}
+
+// Throws ConfigError unless `found_inf` is a float of one element on `device`.
+void require_found_inf(const torch::Tensor& found_inf, torch::Device device) {
+  if (found_inf.scalar_type() == torch::kFloat32 && found_inf.numel() == 1 &&
+      found_inf.device() == device) {
+    return;
+  }
+  throw ConfigError(lockstep::str("ZeroRedundancyOptimizer: step_unless: found_inf is ",
+                                  optim::kind_text(found_inf), ", expected one Float on ", device,
+                                  ", where the parameters are; make the GradScaler for that "
+                                  "device"));
+}
+
 }  // namespace
 
 ShardedStep::ShardedStep(const std::vector<ParameterGroup>& groups, ProcessGroup group,
@@ -62,21 +104,25 @@ std::vector<parallel::SliceRun> ShardedStep::runs_of(const GradBucket& bucket) c
                                        groups_of_buckets_[bucket.index], keeps_zeros_);
 }
 
-// A rank that moved a parameter would silently train a copy.
+std::string ShardedStep::name_of(const torch::Tensor& parameter) const {
+  const auto named = std::find_if(names_.begin(), names_.end(), [&](const auto& candidate) {
+    return candidate.tensor.is_same(parameter);
+  });
+  LOCKSTEP_CHECK(named != names_.end(), "a parameter of a bucket has no name");
+  return named->name;
+}
+
+// The step reads and writes the buckets. A rank that moved a parameter would silently train a copy,
+// and a gradient elsewhere would be ignored.
 void ShardedStep::require_in_place(const std::vector<GradBucket>& buckets) {
   for (const GradBucket& bucket : buckets) {
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
       const torch::Tensor& parameter = bucket.parameters[i];
-      if (parameter.numel() == 0 || parameter.const_data_ptr() == parallel::place_of(bucket, i))
-        continue;
-      const auto named = std::find_if(names_.begin(), names_.end(), [&](const auto& candidate) {
-        return candidate.tensor.is_same(parameter);
-      });
+      const std::string problem =
+          why_not_in_place(parameter, bucket.gradients[i], parallel::place_of(bucket, i));
+      if (problem.empty()) continue;
       const std::string error = lockstep::str("ZeroRedundancyOptimizer: rank ", group_.rank(),
-                                              ": parameter '", named->name,
-                                              "' was moved after DistributedDataParallel was made, "
-                                              "so that no step would reach it; load "
-                                              "with copy_() or before wrapping");
+                                              ": parameter '", name_of(parameter), "' ", problem);
       group_.abort(error);
       throw ConfigError(error);
     }
@@ -241,6 +287,7 @@ void ShardedStep::step_unless(const std::vector<GradBucket>& buckets,
         "ZeroRedundancyOptimizer: step_unless: ranks that share parameters decide on the host; "
         "use step(), or set DdpOptions::parameter_memory to kFlat");
   }
+  require_found_inf(found_inf, buckets.front().buffer.device());
   const torch::NoGradGuard no_grad;
   require_in_place(buckets);
   follow_layout(buckets);

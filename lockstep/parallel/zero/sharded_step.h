@@ -56,6 +56,7 @@ class ShardedStep {
 
  private:
   void require_in_place(const std::vector<GradBucket>& buckets);
+  std::string name_of(const torch::Tensor& parameter) const;
   void follow_layout(const std::vector<GradBucket>& buckets);
   void meet();
   void reduce_shared(const std::vector<GradBucket>& buckets);

@@ -1,10 +1,13 @@
 #include <lockstep/train/checkpoints/model_ema.h>
 
+#include <cstddef>
 #include <unordered_set>
 
 #include <ATen/ops/_foreach_lerp.h>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/optim/tensor_kind.h>
 
 namespace lockstep {
 
@@ -21,8 +24,23 @@ ModelEma::ModelEma(const torch::nn::Module& module, double decay) : decay_(decay
   }
 }
 
+// Otherwise an average would be broadcast to another shape, or give a parameter another type.
+void ModelEma::require_alike() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor &average = averages_[i], &parameter = parameters_[i];
+    if (average.sizes() == parameter.sizes() && average.scalar_type() == parameter.scalar_type()) {
+      continue;
+    }
+    throw ConfigError(lockstep::str("ModelEma: parameter '", names_[i], "' was ",
+                                    optim::kind_text(average), " when the average was made and is ",
+                                    optim::kind_text(parameter),
+                                    " now; change the module first, then make the average"));
+  }
+}
+
 // A strategy may have moved a parameter to another device since the average was created.
 void ModelEma::follow_devices() {
+  require_alike();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     averages_[i] = averages_[i].to(parameters_[i].device());
   }

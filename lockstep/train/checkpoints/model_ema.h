@@ -38,7 +38,9 @@ class LOCKSTEP_API ModelEma {
   /// Construct it once the module is on its device. Throws ConfigError unless 0 <= `decay` <= 1.
   ModelEma(const torch::nn::Module& module, double decay);
 
-  /// Adds the current parameters to the average. Call it after each optimizer step.
+  /// Adds the current parameters to the average. Call it after each optimizer step. Throws
+  /// ConfigError, with nothing changed, for a parameter whose type or shape has changed since
+  /// construction; one on another device takes its average along.
   void update();
   std::int64_t updates() const { return updates_; }
 
@@ -52,6 +54,7 @@ class LOCKSTEP_API ModelEma {
  private:
   friend class AveragedWeights;
 
+  void require_alike() const;
   void follow_devices();
 
   double decay_;
@@ -64,7 +67,7 @@ class LOCKSTEP_API ModelEma {
 /// During its lifetime, the module's parameters use the memory of the average. Nothing is copied,
 /// so ranks that share the memory of their parameters do not disturb each other. No optimizer step
 /// or backward may run meanwhile. Does nothing for a null pointer and for an average without
-/// updates.
+/// updates. The constructor throws ConfigError like ModelEma::update().
 class LOCKSTEP_API AveragedWeights {
  public:
   explicit AveragedWeights(ModelEma* ema);

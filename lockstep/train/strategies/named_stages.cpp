@@ -1,5 +1,6 @@
 #include <lockstep/train/strategies/named_stages.h>
 
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -136,6 +137,26 @@ bool share_trainable_parameters(const std::vector<NamedStage>& stages) {
     }
   }
   return false;
+}
+
+pipeline::CopiesByRanks copies_of_ranks(const std::vector<NamedStage>& stages,
+                                        const std::vector<int>& worker_of) {
+  std::map<std::string, std::set<int>> workers;
+  NamedTensors parameters;  // each once
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const auto& [name, tensor] : stages[s].trainable()) {
+      std::set<int>& those_of_name = workers[name];
+      if (those_of_name.empty()) parameters.emplace_back(name, tensor);
+      those_of_name.insert(worker_of[s]);
+    }
+  }
+  pipeline::CopiesByRanks copies;
+  for (const auto& [name, tensor] : parameters) {
+    const std::set<int>& those_of_name = workers.at(name);
+    if (those_of_name.size() < 2) continue;
+    copies[std::vector<int>(those_of_name.begin(), those_of_name.end())].emplace_back(name, tensor);
+  }
+  return copies;
 }
 
 void refuse_to_share_buffers(const std::vector<NamedStage>& stages,

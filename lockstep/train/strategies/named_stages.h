@@ -7,6 +7,7 @@
 
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
+#include <lockstep/parallel/pipeline/tied_copies.h>
 #include <lockstep/train/strategies/strategy.h>
 #include <lockstep/train/task/task.h>
 
@@ -34,6 +35,11 @@ std::vector<std::string> names_of_cuts(const std::vector<NamedStage>& stages);
 
 /// Whether two of `stages` share a parameter that requires a gradient.
 bool share_trainable_parameters(const std::vector<NamedStage>& stages);
+
+/// The parameters that require a gradient and that stages of several ranks have. worker_of[s] is
+/// the rank of stage s.
+pipeline::CopiesByRanks copies_of_ranks(const std::vector<NamedStage>& stages,
+                                        const std::vector<int>& worker_of);
 
 /// Throws ConfigError, naming `strategy`, if stages of different ranks share a buffer: each of
 /// these ranks would update its own copy, for instance the running statistics of a normalisation.

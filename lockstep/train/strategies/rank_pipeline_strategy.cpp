@@ -19,6 +19,7 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/parallel/pipeline/tied_copies.h>
 #include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/strategies/end_all.h>
 #include <lockstep/train/strategies/named_exchange.h>
@@ -26,7 +27,6 @@
 #include <lockstep/train/strategies/stage_criterion.h>
 #include <lockstep/train/strategies/stage_optimizers.h>
 #include <lockstep/train/strategies/staged_strategy.h>
-#include <lockstep/train/strategies/tied_copies.h>
 
 namespace lockstep::train {
 namespace {
@@ -181,7 +181,8 @@ class RankPipelineStrategy final : public StagedStrategy {
       broadcast_module(task.module(), group(), settings.device);
     }
     if (share_trainable_parameters(stages)) {
-      copies_.emplace(name(), stages, worker_of(), mesh_.group(kPipeline));
+      copies_.emplace(lockstep::str("strategy ", name()), copies_of_ranks(stages, worker_of()),
+                      mesh_.group(kPipeline));
     }
     std::vector<pipeline::StageModule> modules;
     for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -349,7 +350,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
   DeviceMesh mesh_;
-  std::optional<TiedCopies> copies_;  // if stages share a trainable parameter
+  std::optional<pipeline::TiedCopies> copies_;  // if stages share a trainable parameter
   std::vector<NamedStage> own_stages_;
   std::vector<Unit> units_;
   std::map<std::size_t, std::size_t> unit_of_;  // by stage, if units are stages

@@ -29,7 +29,7 @@ struct StageRanks {
   bool shards = false;           ///< whether each replica has only a shard of a stage's gradients
   torch::Device device = torch::kCPU;  ///< device that the groups can send from
   /// Names of this rank's parameters that another rank of `pipeline` includes in norms and saves
-  /// (TiedCopies::counted_elsewhere()).
+  /// (pipeline::TiedCopies::counted_elsewhere()).
   std::set<std::string> counted_elsewhere{};
   /// Called if a call fails here that other ranks may wait for. Never null.
   EndAll end_all = [](const std::string&) {};

@@ -116,6 +116,11 @@ TEST(DdpErrors, WhatOneRankFindsAllHear) {
        [](torch::nn::Linear& net, DdpOptions&) {
          torch::autograd::impl::set_post_acc_grad_hooks(net->bias, std::make_unique<Foreign>());
        }},
+      {"rank 1: DistributedDataParallel: parameter 'bias' is Float [2] on cpu and its gradient is "
+       "Double [2] on cpu; reset the gradient before wrapping",
+       [](torch::nn::Linear& net, DdpOptions&) {
+         net->bias.mutable_grad() = torch::zeros({2}, torch::kFloat64);
+       }},
   };
   for (const Case& c : cases) {
     const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
@@ -188,6 +193,44 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
     EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"),
                                   HasSubstr(expected)));
     EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
+  }
+}
+
+// Changes between a forward and the end of its backward. The first backward would lay out its
+// buckets anew, differently on each rank.
+TEST(DdpErrors, NamesAModuleThatChangedBeforeItsBackward) {
+  for (const bool is_first : {true, false}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
+      DistributedDataParallel ddp(net, group);
+      if (!is_first) ddp.forward(torch::ones({3, 2})).sum().backward();
+      const auto loss = ddp.forward(torch::ones({3, 2})).sum();
+      if (group.rank() == 1) net->ptr(0)->to(torch::kFloat64);
+      loss.backward();
+      ddp.forward(torch::ones({3, 2}));
+      group.barrier();
+    });
+    EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 1: parameter '0."), HasSubstr("was Float [2"),
+                                 HasSubstr("is Double")))
+        << is_first;
+    EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group")) << is_first;
+  }
+}
+
+// A gradient that the caller put there, to which backward() adds.
+TEST(DdpErrors, NamesAGradientOfAnotherKind) {
+  for (const bool with_hook : {false, true}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Linear net(2, 2);
+      DistributedDataParallel ddp(net, group);
+      if (with_hook) ddp.register_comm_hook(all_reduce_hook(group));
+      if (group.rank() == 1) net->bias.mutable_grad() = torch::zeros({2}, torch::kFloat64);
+      ddp.forward(torch::ones({3, 2})).sum().backward();
+    });
+    EXPECT_THAT(errors[1], HasSubstr("rank 1: parameter 'bias' was Float [2] on cpu when "
+                                     "DistributedDataParallel was made and its gradient is Double "
+                                     "[2] on cpu now"));
+    EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group"));
   }
 }
 

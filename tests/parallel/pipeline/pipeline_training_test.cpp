@@ -12,17 +12,23 @@
 #include <torch/nn/pimpl.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <tests/parallel/autocast_here.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/parallel/weight_on_meta.h>
+#include <tests/support/groups.h>
 #include <tests/support/messages.h>
 
 namespace lockstep {
@@ -268,6 +274,27 @@ TEST(PipelineTies, AreRefusedBetweenDevices) {
                         "stages on different devices cannot share a parameter"));
 }
 
+TEST(PipelineDevices, AStageThatWasMovedAfterwardsIsNamed) {
+  testing_support::WeightOnMeta first, second;
+  Pipeline pipe({first, second}, {torch::kCPU, torch::kCPU}, {.micro_batches = 2});
+  const auto criterion = [](const torch::Tensor& y, const torch::Tensor&) { return y.sum(); };
+  const torch::Tensor x = torch::ones({4, 2});
+  pipe.step(criterion, x, x);
+  second->to(torch::Device(torch::kMeta), /*non_blocking=*/false);
+  for (const bool trains : {true, false}) {
+    EXPECT_THAT(
+        message_of<ConfigError>([&] {
+          if (trains) {
+            pipe.step(criterion, x, x);
+          } else {
+            pipe.forward(x);
+          }
+        }),
+        HasSubstr("Pipeline: parameter 'weight' of stage 1 is on meta and was on cpu when the "
+                  "pipeline was made; make another pipeline after moving a stage"));
+  }
+}
+
 // A shared weight that is frozen when the pipeline is created and trained later.
 TEST(PipelineTies, MayBeFrozenAndThawed) {
   const Net alone = make_net("tied");
@@ -367,6 +394,153 @@ TEST(PipelineMembers, ThatCallAnotherPipelineAreRefused) {
   calls_inner = false;
   EXPECT_EQ(outer.forward(x).size(0), 4);
   EXPECT_EQ(inner.forward(x).size(0), 4) << "the failed call has left nothing behind";
+}
+
+// --- Weights that stages on several ranks share
+
+// Each rank makes a net of its own, as processes do. They share the generator.
+Net tied_net_of_rank() {
+  static std::mutex mutex;
+  const std::scoped_lock lock(mutex);
+  return testing_support::in_double(make_net("tied"));
+}
+
+NamedTensors numbered(const Tensors& tensors) {
+  NamedTensors named;
+  for (const torch::Tensor& tensor : tensors) named.emplace_back(str(named.size()), tensor);
+  return named;
+}
+
+torch::Tensor weight_in(const Net& net, int stage) {
+  return net.stages[static_cast<std::size_t>(stage)].module().named_parameters()["weight"];
+}
+
+// The first and the last stage have copies. Each step of the optimizer is for two batches, whose
+// gradients are accumulated, and is clipped.
+TEST(DistributedPipelineTies, LearnLikeOneProcess) {
+  at::set_num_threads(1);
+  constexpr int kRanks = 4, kBatches = 2;
+  constexpr double kMaxNorm = 0.25;
+  const SgdOptions options{.lr = 0.3, .momentum = 0.9};
+  const Net expected = tied_net_of_rank();
+  Optimizer of_one(numbered(parameters_of(expected)), options);
+  std::vector<double> norms;
+  for (int step = 0; step < kCourseSteps; ++step) {
+    of_one.zero_grad();
+    for (int batch = 0; batch < kBatches; ++batch) accumulate(expected, kCourseParts);
+    norms.push_back(clip_grad_norm_(parameters_of(expected), kMaxNorm).item<double>());
+    ASSERT_GT(norms.back(), kMaxNorm) << "nothing is clipped, so that this tests nothing";
+    of_one.step();
+  }
+  for (const char* backend : {"shm", "gloo"}) {
+    std::vector<torch::Tensor> copies(kRanks);
+    const auto errors = testing_support::run_group(kRanks, backend, [&](ProcessGroup group) {
+      at::set_num_threads(1);
+      const int rank = group.rank();
+      const Net net = tied_net_of_rank();
+      PipelineOptions of_pipeline{.micro_batches = kCourseParts};
+      if (rank == 0 || rank == kRanks - 1) {
+        const torch::Tensor copy = weight_in(net, rank);
+        of_pipeline.tied = {{"words", copy}};
+        const torch::NoGradGuard no_grad;
+        if (rank > 0) copy.add_(1);  // gets the first rank's values
+      }
+      const auto& stage = net.stages[static_cast<std::size_t>(rank)];
+      DistributedPipeline pipe({stage}, group, torch::kCPU, of_pipeline);
+      Optimizer optimizer(numbered(pipe.parameters()), options);
+      for (const double expected_norm : norms) {
+        optimizer.zero_grad();
+        for (int batch = 0; batch < kBatches; ++batch) pipe.step(net.criterion, net.x, net.y);
+        const double norm = clip_grad_norm_(pipe.parameters(), kMaxNorm, group).item<double>();
+        if (!(std::abs(norm / expected_norm - 1) < 1e-10)) {
+          throw Error(str("the norm is ", norm, ", expected ", expected_norm));
+        }
+        optimizer.step();
+      }
+      const Tensors got = stage.module().parameters();
+      const Tensors wanted = expected.stages[static_cast<std::size_t>(rank)].module().parameters();
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        if (!got[i].allclose(wanted[i], 1e-9, 1e-11)) throw Error(str("parameter ", i, " differs"));
+      }
+      if (!of_pipeline.tied.empty()) copies[static_cast<std::size_t>(rank)] = weight_in(net, rank);
+      group.barrier();
+    });
+    EXPECT_EQ(errors, testing_support::no_errors(kRanks)) << backend;
+    ASSERT_TRUE(copies.front().defined() && copies.back().defined());
+    EXPECT_TRUE(copies.front().equal(copies.back())) << backend;
+  }
+}
+
+// Once the pipeline has ended, its tensors are ordinary ones for clip_grad_norm_().
+TEST(DistributedPipelineTies, AreForgottenWithThePipeline) {
+  const auto errors = testing_support::run_group(2, "shm", [](ProcessGroup group) {
+    torch::nn::Linear linear(torch::nn::LinearOptions(2, 2).bias(false));
+    const auto norm = [&] {
+      linear->weight.mutable_grad() = torch::full({2, 2}, 1.5);
+      return clip_grad_norm_({linear->weight}, 1e6, group).item<double>();
+    };
+    {
+      DistributedPipeline pipe({linear}, group, torch::kCPU, {.tied = {{"w", linear->weight}}});
+      if (norm() != 3) throw Error("the copies count twice");
+      group.barrier();
+    }
+    if (std::abs(norm() - 3 * std::sqrt(2.0)) > 1e-6) throw Error("still taken for copies");
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+}
+
+TEST(DistributedPipelineTies, ThatCannotBeAreRefusedOnAllRanks) {
+  struct Case {
+    const char* expected;
+    std::function<void(PipelineOptions&, const Tensors& own, std::size_t rank)> change;
+  };
+  const Case cases[] = {
+      {"PipelineOptions::tied: only rank 1 lists 'words'; list it on every rank that has a copy",
+       [](PipelineOptions& options, const Tensors& own, std::size_t rank) {
+         if (rank == 1) options.tied = {{"words", own[0]}};
+       }},
+      {"rank 0: PipelineOptions::tied: 'words' is not a parameter of this rank's stages",
+       [](PipelineOptions& options, const Tensors& own, std::size_t rank) {
+         options.tied = {{"words", rank == 0 ? torch::zeros({4, 4}) : own[0]}};
+       }},
+      {"rank 0: PipelineOptions::tied: 'words' is listed twice",
+       [](PipelineOptions& options, const Tensors& own, std::size_t) {
+         options.tied = {{"words", own[0]}, {"words", own[1]}};
+       }},
+      {"rank 0: PipelineOptions::tied: 'again' is listed twice",
+       [](PipelineOptions& options, const Tensors& own, std::size_t) {
+         options.tied = {{"words", own[0]}, {"again", own[0]}};
+       }},
+      {"rank 0: PipelineOptions::tied: a name must be one line of text",
+       [](PipelineOptions& options, const Tensors& own, std::size_t) {
+         options.tied = {{"two\nlines", own[0]}};
+       }},
+      {"PipelineOptions::tied: 'words' is Float [4, 4] with strides [4, 1] on rank 0 and Float [4] "
+       "with strides [1] on rank 1",
+       [](PipelineOptions& options, const Tensors& own, std::size_t rank) {
+         options.tied = {{"words", own[rank]}};
+       }},
+      {"rank 0: PipelineOptions: the gradients of tied weights are complete only when the step has "
+       "ended; do not set options.reduce",
+       [](PipelineOptions& options, const Tensors& own, std::size_t) {
+         options.tied = {{"words", own[0]}};
+         options.reduce = [](int, const Tensors&) {};
+       }},
+  };
+  for (const Case& c : cases) {
+    const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+      const torch::nn::Linear linear(4, 4);
+      PipelineOptions options{.micro_batches = 2};
+      c.change(options, linear->parameters(), static_cast<std::size_t>(group.rank()));
+      DistributedPipeline pipe({linear}, group, torch::kCPU, options);
+    });
+    EXPECT_THAT(errors, testing::Each(HasSubstr(c.expected)));
+  }
+  const torch::nn::Linear linear(4, 4);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                Pipeline({linear}, {torch::kCPU}, {.tied = {{"words", linear->weight}}});
+              }),
+              HasSubstr("Pipeline: PipelineOptions::tied is for stages on ranks"));
 }
 
 }  // namespace

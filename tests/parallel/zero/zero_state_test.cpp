@@ -521,5 +521,60 @@ TEST(ZeroMisuse, ParametersThatWereMoved) {
   }
 }
 
+// The step reads and writes the buckets, so that it would not notice these changes between
+// backward() and step().
+TEST(ZeroMisuse, ParametersAndGradientsThatChanged) {
+  struct Case {
+    const char* expected;
+    std::function<void(ZeroNet&)> change;
+  };
+  const Case cases[] = {
+      {"on cpu now; change the module first, then wrap it",
+       [](ZeroNet& net) { net->to(torch::kFloat64); }},
+      {"parameter 'head.bias' was Float [7] on cpu when DistributedDataParallel was made and is "
+       "Float [4] on cpu now",
+       [](ZeroNet& net) { net->head->bias.set_data(net->head->bias.detach().narrow(0, 0, 4)); }},
+      {"parameter 'extra.weight' was moved after",
+       [](ZeroNet& net) { net->extra->weight.set_data(net->extra->weight.detach().t()); }},
+      {"parameter 'head.bias' has another gradient than backward() gave it, which the step would "
+       "not use; scale the tensors that gradients() returns",
+       [](ZeroNet& net) { net->head->bias.mutable_grad() = net->head->bias.grad() * 0.5; }},
+  };
+  for (const Case& c : cases) {
+    for (const auto memory : {kFlat, kShared}) {
+      const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+        Sharded sharded(group, memory, AdamOptions{});
+        train_alike(sharded, 0, 2);
+        sharded.optimizer.zero_grad();
+        sharded.backward(batch_of(0, 2));
+        c.change(sharded.net);
+        sharded.optimizer.step();
+      });
+      for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(c.expected));
+    }
+  }
+}
+
+// Momentum and weight decay do not move a parameter that was frozen, as with Optimizer.
+TEST(ZeroMisuse, ParametersThatWereFrozenStayWhereTheyAre) {
+  for (const auto memory : {kFlat, kShared}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      DdpOptions options = ddp_options(memory);
+      options.find_unused_parameters = true;
+      Sharded sharded(group, options, SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1});
+      train_alike(sharded, 0, 3);
+      const torch::Tensor before = sharded.net->extra->weight.detach().clone(),
+                          other = sharded.net->head->weight.detach().clone();
+      group.barrier();  // in shared memory, the other rank may already step
+      sharded.net->extra->weight.requires_grad_(false);
+      train_alike(sharded, 3, 5);
+      if (!sharded.net->extra->weight.equal(before)) throw Error("a frozen parameter moved");
+      if (sharded.net->head->weight.equal(other)) throw Error("nothing was trained");
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(2));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 // The moving average of the weights in Trainer runs. golden_training_test.cpp tests its arithmetic.
 #include <lockstep/train/checkpoints/model_ema.h>
 
+#include <string>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -252,6 +255,34 @@ TEST(ModelEma, LeavesTheWeightsAloneUntilItsFirstUpdate) {
   weight.fill_(7);
   const AveragedWeights averaged(&ema);
   EXPECT_TRUE(weight.equal(torch::full({2}, 7.0)));
+}
+
+// A parameter of one element would be broadcast to the average, without a word.
+TEST(ModelEma, RefusesAParameterThatChanged) {
+  const std::pair<torch::Tensor, const char*> changes[] = {
+      {torch::ones({2}, torch::kFloat64), "Double [2] on cpu"},
+      {torch::ones({1}), "Float [1] on cpu"},
+      {torch::ones({5, 2}), "Float [5, 2] on cpu"}};
+  for (const auto& [changed, kind] : changes) {
+    torch::nn::Module module;
+    torch::Tensor weight = module.register_parameter("weight", torch::zeros({2}));
+    ModelEma ema(module, 0.5);
+    ema.update();
+    const torch::Tensor own = weight.detach();
+    weight.set_data(changed);
+    const std::string expected = lockstep::str(
+        "ModelEma: parameter 'weight' was Float [2] on cpu when the average was made "
+        "and is ",
+        kind, " now; change the module first, then make the average");
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] { ema.update(); }), expected);
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] { const AveragedWeights all(&ema); }),
+              expected);
+    EXPECT_TRUE(weight.equal(changed)) << "left as it was";
+    EXPECT_TRUE(ema.state()[0].second.equal(torch::zeros({2})));
+    weight.set_data(own + 1);
+    ema.update();
+    EXPECT_TRUE(ema.state()[0].second.equal(torch::full({2}, 0.5)));
+  }
 }
 
 TEST(TrainerEma, RefusesADecayThatIsNone) {

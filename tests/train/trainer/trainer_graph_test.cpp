@@ -2,16 +2,22 @@
 // rejected options.
 #include <lockstep/train/trainer.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/train/captured_step.h>
+#include <lockstep/train/recorded_memory.h>
 #include <lockstep/train/step_graph.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
@@ -21,6 +27,7 @@
 namespace lockstep::train {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::message_of;
 using testing_support::RecordedGraph;
@@ -286,6 +293,95 @@ TEST(TrainerGraph, AdviceFitsWhyAStepCannotBeRecorded) {
                   "whether the step runs without it"));
   EXPECT_THAT(refusal_of([] { TORCH_CHECK(false, "not permitted when stream is capturing"); }),
               testing::EndsWith("as item() does, or remove TrainerOptions::cuda_graph"));
+}
+
+// --- Changes after the recording
+
+// Applies a change after the fourth step, which is the first one that is replayed.
+struct ChangingListener final : Listener {
+  explicit ChangingListener(std::function<void()> of_module) : change(std::move(of_module)) {}
+  void on_step(const StepReport&) override {
+    if (++steps == 4) change();
+  }
+  std::function<void()> change;
+  int steps = 0;
+};
+
+// The refusal of a run in which a listener changes the net while steps are replayed.
+std::string refusal_after(const std::function<void(MnistNet&)>& change, std::string& events) {
+  MnistNet net(MnistNetOptions{.fused_kernels = false});
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader = train_loader(group_of_one());
+  ChangingListener listener([&] { change(net); });
+  TrainerOptions run = with_graph(options(1), events);
+  run.listeners = {&listener};
+  Trainer trainer(run, make_strategy("ddp", group_of_one()));
+  return message_of<ConfigError>([&] { trainer.fit(task, loader); });
+}
+
+TEST(TrainerGraph, RefusesToReplayAStepOfAModuleThatChanged) {
+  struct Case {
+    const char* expected;
+    std::function<void(MnistNet&)> change;
+  };
+  const Case cases[] = {
+      {"' was moved to other memory after the step was recorded, which its replays do not see",
+       [](MnistNet& net) {
+         for (torch::Tensor& each : net->parameters()) each.set_data(each.detach().clone());
+       }},
+      {"' got another gradient tensor after the step was recorded",
+       [](MnistNet& net) { net->zero_grad(); }},
+      {"' was frozen after the step was recorded",
+       [](MnistNet& net) { net->parameters().back().set_requires_grad(false); }},
+  };
+  for (const Case& c : cases) {
+    std::string events;
+    EXPECT_THAT(refusal_after(c.change, events),
+                AllOf(HasSubstr("Trainer: cuda_graph: parameter '"), HasSubstr(c.expected)));
+    EXPECT_EQ(events, "wwwcr");
+  }
+}
+
+TEST(RecordedMemory, NamesEveryChangeThatAReplayDoesNotSee) {
+  struct Case {
+    const char* expected;  // "" for none
+    std::function<void(torch::nn::Sequential&, torch::nn::BatchNorm1d&)> change;
+  };
+  const Case cases[] = {
+      {"",
+       [](auto& net, auto&) {
+         const torch::NoGradGuard no_grad;
+         for (torch::Tensor& each : net->parameters()) each.fill_(2);
+         for (const torch::Tensor& each : net->parameters()) each.mutable_grad().zero_();
+       }},
+      {"",  // as AveragedWeights does
+       [](auto&, auto& norm) {
+         const torch::Tensor own = norm->weight.detach();
+         norm->weight.set_data(own.clone());
+         norm->weight.set_data(own);
+       }},
+      {"parameter '0.weight' was moved to other memory",
+       [](auto& net, auto&) { net->to(torch::kFloat64); }},
+      {"parameter '1.weight' was moved to other memory",
+       [](auto&, auto& norm) { norm->weight.set_data(norm->weight.detach().narrow(0, 0, 1)); }},
+      {"parameter '1.bias' got another gradient tensor",
+       [](auto&, auto& norm) { norm->bias.mutable_grad() = norm->bias.grad().clone(); }},
+      {"parameter '1.bias' was frozen",
+       [](auto&, auto& norm) { norm->bias.requires_grad_(false); }},
+      {"parameter '2.weight' was registered or replaced",
+       [](auto& net, auto&) { net->push_back(torch::nn::Linear(2, 2)); }},
+      {"buffer '1.running_var' was moved to other memory",
+       [](auto&, auto& norm) { norm->running_var.set_data(torch::ones({2})); }},
+  };
+  for (const Case& c : cases) {
+    torch::nn::BatchNorm1d norm(2);
+    torch::nn::Sequential net(torch::nn::Linear(2, 2), norm);
+    net->forward(torch::rand({4, 2})).square().sum().backward();
+    const RecordedMemory memory(*net);
+    c.change(net, norm);
+    const std::string message = message_of<ConfigError>([&] { memory.require_unchanged(); });
+    EXPECT_THAT(message, HasSubstr(*c.expected == '\0' ? "nothing was thrown" : c.expected));
+  }
 }
 
 // --- Batches

@@ -1,15 +1,23 @@
 // Weights shared by stages on several ranks of a pipeline: each of these ranks has a copy.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include <torch/types.h>
+
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/optim/parameter_groups.h>
-#include <lockstep/train/strategies/named_stages.h>
 
-namespace lockstep::train {
+namespace lockstep::pipeline {
+
+using Tensors = std::vector<torch::Tensor>;
+
+/// The weights of which several ranks have copies, by the ascending list of these ranks.
+using CopiesByRanks = std::map<std::vector<int>, NamedTensors>;
 
 /// Adds up the gradients of the copies of each weight, so that every copy has the gradient of all
 /// uses. Copies that begin with equal values and are stepped alike therefore stay equal. Shares the
@@ -24,11 +32,13 @@ namespace lockstep::train {
 /// rounding.
 class TiedCopies {
  public:
-  /// Collective over `pipeline`. `stages` are all stages of the model, in the same order on all
-  /// ranks, and worker_of[s] is the rank of stage s in `pipeline`. A parameter that requires a
-  /// gradient is tied if stages of several ranks have it. Error messages begin with `strategy`.
-  TiedCopies(std::string strategy, const std::vector<NamedStage>& stages,
-             const std::vector<int>& worker_of, ProcessGroup& pipeline);
+  /// Collective over `pipeline`. All ranks pass the same ranks and names; the tensors of weights of
+  /// which this rank has no copy are not used. Error messages begin with `owner`.
+  TiedCopies(std::string owner, const CopiesByRanks& copies, ProcessGroup& pipeline);
+
+  /// Collective over the ranks that have copies. Gives all copies of a weight the values that the
+  /// first of these ranks has.
+  void broadcast_values();
 
   /// Collective over the ranks that have copies. Fills a missing gradient with zeros if another
   /// copy has one. Call it before averaging over replicas, which treats a missing gradient as an
@@ -40,6 +50,13 @@ class TiedCopies {
   /// ranks. A missing gradient counts as zeros; if no copy has a gradient, none gets one. Throws
   /// ConfigError for a sparse gradient.
   void add_up();
+
+  /// The copies' gradients before begin_step() may be sums already. It sets them aside, so that the
+  /// step accumulates only its own gradients, which end_step() adds up (see add_up()) and adds to
+  /// those that were set aside.
+  void begin_step();
+  /// Collective over the ranks that have copies.
+  void end_step();
 
   /// Names of this rank's tied parameters that an earlier rank of the pipeline also has. The first
   /// rank that has a parameter includes it in norms and sends it to be saved.
@@ -53,6 +70,7 @@ class TiedCopies {
   struct Row {
     ProcessGroup group;
     NamedTensors copies{};
+    Tensors before{};  // the gradients that begin_step() set aside
   };
   // The gradients of a row's copies.
   struct Gradients {
@@ -63,9 +81,14 @@ class TiedCopies {
   Gradients gradients_of(const Row& row) const;
   static void set_missing(const Row& row, const Gradients& gradients);
 
-  std::string strategy_;
+  std::string owner_;
   std::vector<Row> rows_;  // the rows of this rank, in one order on all ranks
   std::set<std::string> counted_elsewhere_;
+  std::shared_ptr<const Tensors> marked_;  // makes is_counted_elsewhere() true for them
 };
 
-}  // namespace lockstep::train
+/// Whether a TiedCopies of this process has `parameter`, and an earlier rank has a copy of it and
+/// includes it in norms. Thread-safe.
+bool is_counted_elsewhere(const torch::Tensor& parameter);
+
+}  // namespace lockstep::pipeline
