@@ -189,8 +189,8 @@ Failure describe(const std::exception& error) {
     return {failure->exit_code(), with_flags(failure->what()),
             with_flags(failure->details().empty() ? failure->what() : failure->details())};
   }
-  return {exit_code(error), error_line(error),
-          with_flags(launch::describe_failure(std::current_exception()).text)};
+  const launch::FailureReport report = launch::describe_failure(std::current_exception());
+  return {report.exit_code, error_line(error), with_flags(report.text)};
 }
 
 bool takes_value(const CLI::App& command, const std::string& word) {

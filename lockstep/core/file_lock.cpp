@@ -6,8 +6,11 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
@@ -15,12 +18,26 @@
 namespace lockstep {
 namespace {
 
-// Returns 0, or the errno of the failure.
-int try_to_lock(int fd) {
-  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+// is_locked() of another process holds a free lock for some microseconds.
+constexpr Milliseconds kPatienceWithReaders{100};
+constexpr Milliseconds kPauseBetweenAttempts{10};
+
+// Returns 0, or the errno of the failure. `kind` is LOCK_EX or LOCK_SH.
+int try_to_lock(int fd, int kind) {
+  while (flock(fd, kind | LOCK_NB) != 0) {
     if (errno != EINTR) return errno;
   }
   return 0;
+}
+
+int lock_unless_held(int fd) {
+  const Deadline deadline(kPatienceWithReaders);
+  int error = try_to_lock(fd, LOCK_EX);
+  while (error == EWOULDBLOCK && !deadline.expired()) {
+    std::this_thread::sleep_for(kPauseBetweenAttempts);
+    error = try_to_lock(fd, LOCK_EX);
+  }
+  return error;
 }
 
 // The first line of the file, which its holder wrote, made printable.
@@ -56,7 +73,7 @@ FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
   if (fd_ < 0) {
     throw ConfigError(str(what, " cannot be locked: ", path.string(), ": ", errno_text(errno)));
   }
-  const int error = try_to_lock(fd_);
+  const int error = lock_unless_held(fd_);
   if (error == EWOULDBLOCK) {
     const std::string holder = holder_of(fd_);
     close(std::exchange(fd_, -1));
@@ -73,6 +90,15 @@ FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
 // Closes without unlocking, which would also release the lock of processes that inherited it.
 FileLock::~FileLock() {
   if (fd_ >= 0) close(fd_);
+}
+
+std::optional<bool> is_locked(const std::filesystem::path& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return std::nullopt;
+  const int error = try_to_lock(fd, LOCK_SH);
+  close(fd);
+  if (error == EWOULDBLOCK) return true;
+  return error == 0 ? std::optional(false) : std::nullopt;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -16,9 +17,9 @@ namespace lockstep {
 /// system does not support locks, the object holds none and logs that.
 class FileLock {
  public:
-  /// Takes the lock without waiting, and creates the file if necessary. Throws a ConfigError that
-  /// begins with `what` if another process holds the lock ("WHAT is in use by process 4711 on
-  /// HOST"), or the file cannot be opened.
+  /// Takes the lock, and creates the file if necessary. Throws a ConfigError that begins with
+  /// `what` if another process holds the lock ("WHAT is in use by process 4711 on HOST") and keeps
+  /// it for a tenth of a second, or the file cannot be opened.
   FileLock(const std::filesystem::path& path, const std::string& what);
   ~FileLock();
   FileLock(const FileLock&) = delete;
@@ -27,5 +28,10 @@ class FileLock {
  private:
   int fd_ = -1;
 };
+
+/// Whether a FileLock on `path` exists in any process. Absent if this is unknown: the file is
+/// missing or cannot be read, or its file system has no locks. Holds the lock for a moment if it is
+/// free, for which a FileLock waits.
+std::optional<bool> is_locked(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <lockstep/core/error.h>
+#include <lockstep/launch/launcher.h>
 
 namespace lockstep::launch {
 namespace {
@@ -21,6 +22,7 @@ struct Header {
   std::int64_t when = 0;  // ticks of Clock
   std::int32_t exit_code = 1;
   std::int32_t communication = 0;
+  std::int32_t interrupted_by = 0;
 };
 static_assert(std::is_trivially_copyable_v<Header>);
 
@@ -47,6 +49,10 @@ FailureReport describe_failure(std::exception_ptr error) {
   } catch (const std::exception& exception) {
     report.exit_code = exit_code(exception);
     report.communication = dynamic_cast<const CommError*>(&exception) != nullptr;
+    if (const auto* const interrupted = dynamic_cast<const Interrupted*>(&exception)) {
+      report.interrupted_by = interrupted->signal();
+      report.exit_code = 128 + interrupted->signal();
+    }
     const std::string line = first_line(exception);
     report.text = exception.what();
     if (!report.text.starts_with(line)) report.text = line + '\n' + report.text;
@@ -59,7 +65,7 @@ FailureReport describe_failure(std::exception_ptr error) {
 void send_report(int fd, const FailureReport& report) {
   const std::string text = report.text.substr(0, kMaxText);
   const Header header{report.when.time_since_epoch().count(), report.exit_code,
-                      report.communication};
+                      report.communication, report.interrupted_by};
   std::string message(sizeof(header), '\0');
   std::memcpy(message.data(), &header, sizeof(header));
   message += text;
@@ -82,6 +88,7 @@ std::optional<FailureReport> receive_report(int fd) {
   report.when = Clock::time_point(Clock::duration(header.when));
   report.exit_code = header.exit_code;
   report.communication = header.communication != 0;
+  report.interrupted_by = header.interrupted_by;
   report.text = message.substr(sizeof(header));
   return report;
 }

@@ -14,7 +14,8 @@ struct FailureReport {
   int exit_code = 1;
   /// Whether it is a CommError, which is often only a consequence of another rank's failure.
   bool communication = false;
-  std::string text;  ///< first_line() and the rest of what(), truncated to fit
+  int interrupted_by = 0;  ///< the signal of Interrupted; 0 for every other exception
+  std::string text;        ///< first_line() and the rest of what(), truncated to fit
 };
 
 /// The report for a caught exception.

@@ -142,6 +142,9 @@ void check_options(const LaunchOptions& options) {
   check.in_range("node_rank", options.node_rank, 0, options.nnodes - 1);
   if (options.nnodes > 1) check.in_range("master_port", options.master_port, 1, 65535);
   check.at_least("grace", static_cast<double>(options.grace.count()), 0);
+  if (options.interrupt_grace) {
+    check.at_least("interrupt_grace", static_cast<double>(options.interrupt_grace->count()), 0);
+  }
   check.at_least("join_timeout", static_cast<double>(options.join_timeout.count()), 0);
   if (options.ranks_exec && options.join_timeout.count() != 0) {
     throw ConfigError(
@@ -165,6 +168,9 @@ void check_meeting_point(const LaunchOptions& options) {
 }
 
 }  // namespace
+
+Interrupted::Interrupted(int signal)
+    : Error("interrupted by " + launch::signal_text(signal)), signal_(signal) {}
 
 LaunchResult launch_ranks(const LaunchOptions& given, const std::function<void()>& rank_main) {
   check_options(given);

@@ -13,9 +13,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
 #include <lockstep/core/export.h>
 
 namespace lockstep {
@@ -34,6 +36,11 @@ struct LOCKSTEP_API LaunchOptions {
   std::uint16_t master_port = 0;  ///< Port of the meeting point; 0 (one host only): a free one.
   /// Time between SIGTERM (or the signal that interrupts the run) and SIGKILL for the ranks.
   Milliseconds grace{500};
+  /// Set if the ranks do not end at SIGINT and SIGTERM but finish their work first, such as a
+  /// checkpoint, and then throw Interrupted: the time that they have for it, instead of `grace`. If
+  /// all ranks end in this time without an error, the run has succeeded. Ranks should ignore
+  /// further signals, because a signal to the whole process group reaches them twice.
+  std::optional<Milliseconds> interrupt_grace{};
 
   // A job on several hosts has one launcher per host, with the same number of ranks each. All ranks
   // meet at master_addr:master_port, which is the host of node_rank 0.
@@ -59,12 +66,26 @@ struct LOCKSTEP_API LaunchOptions {
   Milliseconds join_timeout{0};
 };
 
+/// Thrown by a rank that has ended its work early because a signal asked it to. launch_ranks() then
+/// waits for the other ranks as after a success, and returns that signal as interrupted_by.
+class LOCKSTEP_API Interrupted : public Error {
+ public:
+  /// what() is "interrupted by signal 15 (Terminated)".
+  explicit Interrupted(int signal);
+  int signal() const { return signal_; }
+
+ private:
+  int signal_;
+};
+
 struct LOCKSTEP_API LaunchResult {
   /// 0 on success; the code of the first failing rank (1, or 2 for a ConfigError; see ranks_exec);
   /// 128 + signal if interrupted.
   int exit_code = 0;
-  int failed_rank = -1;    ///< The rank that failed first; -1 if none did.
-  int interrupted_by = 0;  ///< SIGINT, SIGTERM or SIGHUP if that ended the run.
+  int failed_rank = -1;  ///< The rank that failed first; -1 if none did.
+  /// SIGINT, SIGTERM or SIGHUP if that ended the run: a signal to the caller, or one to a rank that
+  /// threw Interrupted.
+  int interrupted_by = 0;
   /// One line: "rank 1: truncated file ...", "rank 1 was killed by signal 9 (Killed): ...".
   std::string message{};
   std::string details{};  ///< The whole text of the exception, backtrace included; empty if none.
@@ -78,9 +99,10 @@ struct LOCKSTEP_API LaunchResult {
 /// LOCKSTEP_SECRET, the caller's or a random one, so that no other user of the host can join
 /// (comm/rendezvous/secret.h). Returns when all ranks have ended. When the first rank fails, or
 /// SIGINT, SIGTERM or SIGHUP reaches the caller (which passes it on), the others end within `grace`
-/// plus 2.5 seconds. Failures that only follow from another rank's failure are not reported. A rank
-/// cannot outlive its launcher, even if SIGKILL ends the launcher. `join_timeout` limits how long
-/// ranks may take to meet.
+/// plus 2.5 seconds. A second signal ends them at once; signals less than half a second apart count
+/// as one, unless both come from the terminal. Failures that only follow from another rank's
+/// failure are not reported. A rank cannot outlive its launcher, even if SIGKILL ends the launcher.
+/// `join_timeout` limits how long ranks may take to meet.
 ///
 /// Call from the main thread while no other thread exists: threads do not survive a fork, and an
 /// earlier OpenMP region makes the ranks hang. Throws a ConfigError for invalid options, a busy

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include <lockstep/core/error.h>
 
@@ -25,6 +26,8 @@ bool is_ignored(int signal) {
 }
 
 }  // namespace
+
+std::string signal_text(int signal) { return str("signal ", signal, " (", strsignal(signal), ")"); }
 
 SignalInbox::SignalInbox() {
   // If SIGCHLD were ignored, the kernel would reap the ranks and discard their exit codes.

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <optional>
+#include <string>
 
 #include <lockstep/core/clock.h>
 
@@ -16,6 +17,19 @@ struct ReceivedSignal {
   /// The terminal sent it (Ctrl-C) to all processes of its foreground group.
   bool from_terminal = false;
 };
+
+/// Signals that ask a program to end and are closer together than this belong to one request, as
+/// when `kill` and a batch system signal the launcher and its process group.
+inline constexpr Milliseconds kOneRequest{500};
+
+/// Whether a signal that asks a program to end, `later` than the first one, is a second request.
+/// The terminal sends one signal for each Ctrl-C.
+inline bool is_second_request(bool first_from_terminal, bool from_terminal, Clock::duration later) {
+  return (first_from_terminal && from_terminal) || later >= kOneRequest;
+}
+
+/// Returns "signal 15 (Terminated)".
+std::string signal_text(int signal);
 
 /// Collects SIGCHLD and the signals that ask a program to end (SIGINT, SIGTERM, SIGHUP). A signal
 /// that the program ignores, as under nohup, stays ignored. Only one inbox may exist at a time, and

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <set>
 #include <tuple>
 
@@ -31,8 +30,6 @@ constexpr Milliseconds kJoinMargin{5000};
 bool died_of(const RankProcess& rank, int signal) {
   return rank.failed() && WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == signal;
 }
-
-std::string signal_text(int signal) { return str("signal ", signal, " (", strsignal(signal), ")"); }
 
 const char* hint(int signal) {
   switch (signal) {
@@ -114,7 +111,9 @@ void Supervisor::receive(Milliseconds timeout) {
   } else if (stop_signal_ == 0 && !stopped_at_) {
     stop_signal_ = signal->number;
     sent_to_all_ = signal->from_terminal;
-  } else {
+    asked_at_ = Clock::now();
+  } else if (stop_signal_ == 0 ||
+             is_second_request(sent_to_all_, signal->from_terminal, Clock::now() - asked_at_)) {
     hurry_ = true;
   }
 }
@@ -143,14 +142,22 @@ void Supervisor::kill_all() {
 void Supervisor::stop_running() {
   stopped_at_ = Clock::now();
   if (!sent_to_all_) signal_running(stop_signal_ != 0 ? stop_signal_ : SIGTERM);
-  const Deadline deadline(grace_);
+  const bool finishes_work = stop_signal_ != 0 && interrupt_grace_.has_value();
+  Deadline deadline(finishes_work ? *interrupt_grace_ : grace_);
+  bool has_failed = false;
   bool orphans_asked = false;
   while (!nothing_runs() && !deadline.expired() && !hurry_ && !is_abandoned()) {
     receive(std::min(kLookInterval, std::chrono::ceil<Milliseconds>(deadline.remaining())));
     // Processes that a shell started in the background ignore SIGINT.
     if (all_ended() && !orphans_asked) signal_running(SIGTERM);
     orphans_asked = all_ended();
+    // The others cannot finish their work without a rank that has failed in it.
+    if (finishes_work && !has_failed && first_failure() != nullptr) {
+      has_failed = true;
+      deadline = Deadline(std::min(grace_, std::chrono::ceil<Milliseconds>(deadline.remaining())));
+    }
   }
+  gave_up_ = finishes_work && !has_failed && !hurry_ && !all_ended();
   kill_all();
 }
 
@@ -161,12 +168,14 @@ bool Supervisor::is_echo(const RankProcess& failure) const {
 }
 
 // The failure that came first, causes before consequences. A rank that ends after we asked it to
-// has not failed, unless it reports a reason of its own: then it was already unwinding.
+// has not failed, unless it reports a reason of its own: then it was already unwinding. Nor has one
+// that reports only that it was interrupted.
 const RankProcess* Supervisor::first_failure() const {
   const RankProcess* first = nullptr;
   for (const RankProcess& rank : ranks_) {
     const bool asked_to_end = stopped_at_ && rank.failed_at() > *stopped_at_;
-    if (!rank.failed() || (asked_to_end && (!rank.report || is_echo(rank)))) continue;
+    if (!rank.failed() || rank.was_interrupted()) continue;
+    if (asked_to_end && (!rank.report || is_echo(rank))) continue;
     const auto order = [this](const RankProcess& r) {
       return std::tuple(is_echo(r), r.failed_at());
     };
@@ -230,17 +239,34 @@ int Supervisor::exit_code_of(const RankProcess& failure) const {
                                           : WEXITSTATUS(failure.wait_status);
 }
 
+bool Supervisor::all_succeeded() const {
+  return std::ranges::all_of(
+      ranks_, [](const RankProcess& rank) { return rank.ended && rank.wait_status == 0; });
+}
+
+// Ctrl-C reaches both the ranks and the launcher, in any order.
+int Supervisor::interrupting_signal(const RankProcess* failure) const {
+  if (stop_signal_ != 0) return stop_signal_;
+  if (failure != nullptr) return died_of(*failure, SIGINT) ? SIGINT : 0;
+  const auto found = std::ranges::find_if(ranks_, &RankProcess::was_interrupted);
+  return found == ranks_.end() ? 0 : found->report->interrupted_by;
+}
+
 LaunchResult Supervisor::result() const {
   LaunchResult result;
+  // The signal came too late to interrupt anything.
+  if (interrupt_grace_ && all_succeeded()) return result;
   const RankProcess* failure = first_failure();
-  // Ctrl-C reaches both the ranks and the launcher, in any order.
-  int interrupted_by = stop_signal_;
-  if (interrupted_by == 0 && failure != nullptr && died_of(*failure, SIGINT))
-    interrupted_by = SIGINT;
+  const int interrupted_by = interrupting_signal(failure);
   if (interrupted_by != 0 && (failure == nullptr || is_echo(*failure))) {
     result.interrupted_by = interrupted_by;
     result.exit_code = 128 + interrupted_by;
     result.message = "interrupted by " + signal_text(interrupted_by);
+    if (gave_up_) {
+      result.message +=
+          str("; ranks that had not ended after ",
+              std::chrono::duration<double>(*interrupt_grace_).count(), " s were killed");
+    }
   } else if (first_late_ >= 0) {
     result.failed_rank = first_late_;
     result.exit_code = 1;

@@ -136,6 +136,8 @@ std::string to_json(const RunReport& report) {
         {{"action", action.name}, {"calls", action.calls}, {"seconds", action.seconds}});
   }
   if (!report.stop_reason.empty()) json["stop_reason"] = report.stop_reason;
+  if (report.interrupted) json["interrupted"] = true;
+  if (!report.saved_in.empty()) json["saved_in"] = report.saved_in;
   if (!info.resumed_from.empty()) json["resumed_from"] = info.resumed_from;
   return json_text(json, 2) + "\n";
 }

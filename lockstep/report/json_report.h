@@ -20,14 +20,15 @@ namespace lockstep::report {
 /// versions), "seconds_to_first_step", "seconds_total", "peak_rss_bytes"}. "validation" is the last
 /// evaluation. It and "metrics" of an evaluated epoch have whatever the task reports: the loss and
 /// each value by its name, and each table, such as a confusion matrix, as {"labels", "rows"}. A run
-/// that ended early has a "stop_reason". Some members are present only where they apply. With
-/// gradient accumulation: "accumulate_grad_batches". With strategy dp: "devices", "dp_loss" and, if
-/// given, "device_weights". With TrainerOptions::profiler: "profile" (objects with "action",
-/// "calls" and "seconds"). In a resumed run: "resumed_from" (the checkpoint). With a pipeline:
-/// "stages", "workers" (threads or ranks), "cuts" (the last block of every stage except the last),
-/// "whole_backward" (stages whose backward the schedule would split, but cannot), "micro_batches",
-/// "schedule" and "recompute". Numbers that are not finite, such as a diverged loss, become null,
-/// because JSON cannot represent them.
+/// that ended early has a "stop_reason"; one that was interrupted also has "interrupted" (true)
+/// and, if it keeps checkpoints, "saved_in" (the folder of its checkpoint). Some members are
+/// present only where they apply. With gradient accumulation: "accumulate_grad_batches". With
+/// strategy dp: "devices", "dp_loss" and, if given, "device_weights". With
+/// TrainerOptions::profiler: "profile" (objects with "action", "calls" and "seconds"). In a resumed
+/// run: "resumed_from" (the checkpoint). With a pipeline: "stages", "workers" (threads or ranks),
+/// "cuts" (the last block of every stage except the last), "whole_backward" (stages whose backward
+/// the schedule would split, but cannot), "micro_batches", "schedule" and "recompute". Numbers that
+/// are not finite, such as a diverged loss, become null, because JSON cannot represent them.
 std::string to_json(const RunReport& report);
 
 /// The file that `path` leads to through links; `path` itself if it does not exist.

@@ -13,6 +13,13 @@ struct RunPlace {
   std::filesystem::path folder{};  ///< the folder of run.json; empty if there is only a record
 };
 
+/// The file in a run's folder that the processes of the run have locked (core/file_lock.h). Says
+/// whether a run that has recorded nothing since still runs.
+inline constexpr const char* kRunLock = ".lockstep-lock";
+
+/// Why a run whose record says "running" does not run any more.
+inline constexpr const char* kEndedUnnoticed = "its process was killed before it could save";
+
 /// The place of the run that `input` names: a folder, the run.json in one, or another file, which
 /// is taken to be a record. Files need not exist.
 inline RunPlace place_of_run(const std::filesystem::path& input) {

@@ -26,6 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kRecordFile = "run.json";
+constexpr const char* kRunning = "running";
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -150,10 +151,28 @@ std::vector<EpochReport> recorded_epochs(const std::filesystem::path& folder, st
   return epochs;
 }
 
-std::string command_line() {
+void close_record(const std::filesystem::path& folder, const std::string& state,
+                  const std::string& error) {
+  const std::filesystem::path file = folder / kRecordFile;
+  try {
+    std::ifstream stream(file);
+    if (!stream) return;
+    Json record = Json::parse(stream);
+    if (record.at("state").get<std::string>() != kRunning) return;
+    record["state"] = state;
+    record["error"] = without_credentials(error);
+    write_file_atomically(file, json_text(record, 2) + "\n");
+  } catch (const Json::exception&) {  // written by another program
+  } catch (const std::exception& failure) {
+    log_warning(first_line(failure));
+  }
+}
+
+std::string command_line(const std::string& left_out) {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;
   for (std::string word; std::getline(file, word, '\0');) {
+    if (!left_out.empty() && word == left_out) continue;
     words.push_back(shell_word(word_without_credentials(word)));
   }
   return join(words, " ");
@@ -173,15 +192,17 @@ void RunRecord::on_run_begin(const RunInfo& info) {
     std::filesystem::remove(file_.parent_path() / "trace.json", ignored);
   }
   so_far_.info = info;
-  write(so_far_, "running");
+  write(so_far_, kRunning);
 }
 
 void RunRecord::on_epoch_end(const EpochReport& report) {
   so_far_.epochs.push_back(report);
-  write(so_far_, "running");
+  write(so_far_, kRunning);
 }
 
-void RunRecord::on_run_end(const RunReport& report) { write(report, "complete"); }
+void RunRecord::on_run_end(const RunReport& report) {
+  write(report, report.interrupted ? "interrupted" : "complete");
+}
 
 // The run's own error takes precedence.
 void RunRecord::on_exception(const std::exception& error) noexcept {

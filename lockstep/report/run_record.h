@@ -22,14 +22,15 @@ struct LOCKSTEP_API RunOrigin {
 };
 
 /// Writes `run.json` in a folder: the output of to_json() (json_report.h) and, in addition, "state"
-/// ("running", "complete" or "failed"), "error" (if the run failed), "started" (UTC, as in
-/// "2026-11-25T13:00:00Z"), "host", "processor" (its model), "usable_processors" (their number),
-/// "local_ranks", "versions", "command", and "commands": of a resumed run also those that it had
-/// before, each with "command", "started", "first_epoch", "first_step" (the optimizer steps of that
-/// epoch that were done before) and "last_epoch" (the last epoch that it completed and that still
-/// belongs to the run, or null). The file is replaced atomically when the run begins, after each
-/// epoch and at its end, so that a killed run leaves its results so far. A resumed run keeps the
-/// earlier epochs of the file. A new run removes the trace.json of an earlier one.
+/// ("running", "complete", "interrupted" or "failed"), "error" (if the run failed, or was killed
+/// before it could save), "started" (UTC, as in "2026-11-25T13:00:00Z"), "host", "processor" (its
+/// model), "usable_processors" (their number), "local_ranks", "versions", "command", and
+/// "commands": of a resumed run also those that it had before, each with "command", "started",
+/// "first_epoch", "first_step" (the optimizer steps of that epoch that were done before) and
+/// "last_epoch" (the last epoch that it completed and that still belongs to the run, or null). The
+/// file is replaced atomically when the run begins, after each epoch and at its end, so that a
+/// killed run leaves its results so far. A resumed run keeps the earlier epochs of the file. A new
+/// run removes the trace.json of an earlier one.
 class LOCKSTEP_API RunRecord : public Listener {
  public:
   /// `goes_on`: whether the run resumes one that was recorded in `folder`.
@@ -59,8 +60,15 @@ class LOCKSTEP_API RunRecord : public Listener {
 LOCKSTEP_API std::vector<EpochReport> recorded_epochs(const std::filesystem::path& folder,
                                                       std::int64_t before);
 
-/// The words of this process's command line, separated by blanks, with quotes around words that a
-/// shell would split, and without passwords and tokens in addresses. Empty if /proc is missing.
-LOCKSTEP_API std::string command_line();
+/// If the run.json in `folder` says that its run is running, replaces that state by `state`, such
+/// as "failed", with `error` as the reason. For a caller that knows that the process which wrote
+/// the file has ended. Does not throw; the log says if the file cannot be written.
+LOCKSTEP_API void close_record(const std::filesystem::path& folder, const std::string& state,
+                               const std::string& error);
+
+/// The words of this process's command line except `left_out`, separated by blanks, with quotes
+/// around words that a shell would split, and without passwords and tokens in addresses. Empty if
+/// /proc is missing.
+LOCKSTEP_API std::string command_line(const std::string& left_out = "");
 
 }  // namespace lockstep

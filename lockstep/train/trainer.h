@@ -31,6 +31,7 @@
 #include <lockstep/train/optimization/on_nan.h>
 #include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/optimization/schedule.h>
+#include <lockstep/train/stop_request.h>
 #include <lockstep/train/strategies/strategy.h>
 #include <lockstep/train/task/listener.h>
 #include <lockstep/train/task/plateau.h>
@@ -51,10 +52,15 @@ struct LOCKSTEP_API TrainerOptions {
   /// Ends the run after this many optimizer steps in total. The schedule depends on max_epochs
   /// alone, so that a run may be stopped this way and resumed.
   std::optional<std::int64_t> max_steps{};
-  /// Ends the run on all ranks with the step in which, by rank 0's clock, fit() has run for this
-  /// long. Rank 0 informs the others after each step; on a GPU, after every tenth step of the run
-  /// and the last step of each epoch.
+  /// Ends the run on all ranks with one step once, by rank 0's clock, fit() has run for this long.
+  /// One process ends with the step in which that happens. Several ranks agree about five times a
+  /// second, and at the end of each epoch; their last step is one of the next ones. The run can be
+  /// resumed (RunReport::interrupted). Set it on all ranks or on none.
   std::optional<double> max_time_seconds{};
+  /// Ends the run as max_time_seconds does once any rank's request is set, regardless of
+  /// min_epochs, and without an evaluation that would be made only because the run stops. It must
+  /// outlive fit(). Set it on all ranks or on none.
+  const StopRequest* stop_request = nullptr;
   /// Ends the run when a value of its evaluations no longer improves. An evaluation made only
   /// because the run stops does not count. "train_loss" is the mean over the steps that fit() has
   /// trained in the epoch; in a run resumed within an epoch, these are the rest of its steps.

@@ -1,6 +1,7 @@
 #include <lockstep/train/training_run.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <variant>
@@ -15,9 +16,11 @@
 namespace lockstep::train {
 namespace {
 
-// On a GPU, reading the ranks' shared clock waits for the device, so it is read once per this many
-// steps.
-constexpr std::int64_t kDeviceClockInterval = 10;
+// "interrupted by signal 15 (Terminated)"
+std::string request_text(int signal) {
+  if (signal == 0) return "the program has asked it to stop";
+  return lockstep::str("interrupted by signal ", signal, " (", strsignal(signal), ")");
+}
 
 void add_phases(const PhaseSeconds& phases, PhaseSeconds& to) {
   to.data += phases.data;
@@ -55,6 +58,7 @@ TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task
       share_(strategy.data_share()),
       info_(options.info),
       start_(Clock::now()),
+      stop_(options.stop_request, options.max_time_seconds, start_, options.device),
       skipped_elsewhere_(train_loader.skipped_images()) {
   complete_info();
   if (options.precision == Precision::kFp16) scaler_.emplace(options.grad_scaler, options.device);
@@ -105,9 +109,16 @@ std::int64_t TrainingRun::test_batches() const {
 bool TrainingRun::all_steps_done() const { return position_.total >= total_steps(); }
 
 bool TrainingRun::finished() const {
-  if (all_steps_done()) return true;
-  const bool shall_stop = out_of_time_ || (early_stopping_ && early_stopping_->stopped());
-  return shall_stop && position_.epoch > options_.min_epochs;
+  if (all_steps_done() || stop_.requested() || stopped_early()) return true;
+  return stop_.out_of_time() && position_.epoch > options_.min_epochs;
+}
+
+bool TrainingRun::stopped_early() const {
+  return early_stopping_ && early_stopping_->stopped() && position_.epoch > options_.min_epochs;
+}
+
+bool TrainingRun::interrupted() const {
+  return finished() && !all_steps_done() && !stopped_early();
 }
 
 double TrainingRun::command_seconds() const { return options_.command_seconds(); }
@@ -175,7 +186,7 @@ EpochReport TrainingRun::train_epoch() {
     const bool is_first = steps_trained_ == steps_before;
     if (!next_batch(batch, is_first)) break;
     train_step(batch, parts);
-    note_time();
+    stop_.after_step(position_.total, strategy_.group());
     report_step();
     tell_histograms();
     const bool evaluates = evaluation_is_due(before);
@@ -222,38 +233,22 @@ EpochReport TrainingRun::report_epoch(std::int64_t steps) {
 }
 
 // An evaluation made only because the run stops, within an epoch or between two epochs with an
-// evaluation, decides nothing: a run resumed from there must equal one that was not stopped.
+// evaluation, decides nothing: a run resumed from there must equal one that was not stopped. A run
+// that was asked to stop has no time for it.
 void TrainingRun::end_epoch(EpochReport& report) {
   const bool is_whole = position_.step == 0;
-  const bool is_due = report.epoch % options_.check_val_every_n_epoch == 0;
-  if (is_due || finished()) report.test = evaluate();
+  const bool is_due = is_whole && report.epoch % options_.check_val_every_n_epoch == 0;
+  const auto has_time = [this] { return !stop_.requested() || !interrupted(); };
+  if (is_due || (finished() && has_time())) report.test = evaluate();
   if (is_whole) watch(is_due ? report.test : std::nullopt, report.train_loss, report.epoch);
-  if (!report.test && finished()) report.test = evaluate();
+  stop_.settle(strategy_.group());
+  if (!report.test && finished() && has_time()) report.test = evaluate();
   if (report.test) show_picture(report.epoch);
 }
 
 void TrainingRun::begin_epoch() {
   if (std::exchange(restored_, false)) return;
   train_loader_.set_epoch(loader_epoch(), position_.step * options_.accumulate_grad_batches);
-}
-
-// Rank 0's clock decides, so that all ranks end with one step.
-void TrainingRun::note_time() {
-  if (!options_.max_time_seconds) return;
-  // All ranks count equal steps, so either all of them read the clock or none does. The last step
-  // of an epoch always reads it, because epochs may be shorter than the interval.
-  const bool reads_now = options_.device.is_cpu() || batches_left() == 0 ||
-                         position_.total % kDeviceClockInterval == 0;
-  if (!reads_now) return;
-  const bool over = seconds_since(start_) >= *options_.max_time_seconds;
-  ProcessGroup& group = strategy_.group();
-  if (group.size() == 1) {
-    out_of_time_ = over;
-    return;
-  }
-  const torch::Tensor flag = torch::tensor({over ? 1 : 0}, torch::kInt64).to(options_.device);
-  group.broadcast(flag, 0);
-  out_of_time_ = flag.item<std::int64_t>() != 0;
 }
 
 // The sum over all ranks' loaders, counting ranks that share their data once. Collective.
@@ -267,7 +262,8 @@ std::int64_t TrainingRun::skipped_images() const {
 
 std::string TrainingRun::stop_reason() const {
   if (all_steps_done() || !finished()) return {};
-  if (early_stopping_ && early_stopping_->stopped()) return early_stopping_->reason();
+  if (stopped_early()) return early_stopping_->reason();
+  if (stop_.requested()) return request_text(stop_.signal());
   return lockstep::str("the time limit of ", *options_.max_time_seconds, " s has passed");
 }
 
@@ -280,6 +276,11 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   report.best = best_evaluation(report.test);
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();
+  report.interrupted = interrupted();
+  if (report.interrupted) {
+    report.stop_signal = stop_.signal();
+    if (store_) report.saved_in = store_->newest().string();
+  }
   if (finite_steps_.skipped() > 0 && strategy_.group().rank() == 0) {
     log_warning("Trainer: ", finite_steps_.skipped(), " of ", steps_trained_,
                 " steps were skipped, because a loss or gradient was not finite");

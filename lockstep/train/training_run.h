@@ -25,6 +25,7 @@
 #include <lockstep/train/measuring/run_trace.h>
 #include <lockstep/train/measuring/step_trace.h>
 #include <lockstep/train/recorded_memory.h>
+#include <lockstep/train/stop_agreement.h>
 #include <lockstep/train/task/plateau.h>
 #include <lockstep/train/task/step_reports.h>
 #include <lockstep/train/trainer.h>
@@ -77,7 +78,6 @@ class TrainingRun {
   EpochReport report_epoch(std::int64_t steps);
   double mean_loss() const;
   void end_epoch(EpochReport& report);
-  void note_time();
   std::int64_t skipped_images() const;
   std::string stop_reason() const;
   RunReport finish(std::vector<EpochReport> epochs);
@@ -152,6 +152,8 @@ class TrainingRun {
   std::vector<ProfiledAction> profile() const;
 
   bool finished() const;
+  bool stopped_early() const;  // by early stopping
+  bool interrupted() const;    // by a request or the time limit
   bool all_steps_done() const;
   std::int64_t steps_of(std::int64_t batches) const;
   std::int64_t loader_epoch() const;  // epoch of the training data, from 0
@@ -190,7 +192,6 @@ class TrainingRun {
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;
   BestValue best_;
-  bool out_of_time_ = false;
   Batch samples_;  // from rank 0's evaluations, for pictures; size 0: none yet
   const DataShare share_;
   RunInfo info_;
@@ -198,6 +199,7 @@ class TrainingRun {
   bool resumes_ = false;   // decided by rank 0
   bool restored_ = false;  // whether the loader has resumed at the checkpoint's exact sample
   const Clock::time_point start_;
+  StopAgreement stop_;
   double seconds_to_first_step_ = 0;
   std::optional<ModelSummary> summary_;
   std::int64_t skipped_elsewhere_;       // skipped images counted by the loaders outside this run

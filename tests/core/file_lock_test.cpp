@@ -7,9 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -125,6 +128,37 @@ TEST(FileLock, NamesAHolderOnlyAsFarAsItIsText) {
     EXPECT_EQ(testing_support::read_text(directory / "lock"), content);
     close(fd);
   }
+}
+
+TEST(FileLock, CanBeAskedForWithoutTakingIt) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "lock";
+  EXPECT_EQ(is_locked(path), std::nullopt) << "no file";
+  EXPECT_FALSE(std::filesystem::exists(path));
+  auto lock = std::make_unique<FileLock>(path, "x");
+  EXPECT_EQ(is_locked(path), true);
+  const pid_t child = fork_waiting_child();
+  lock.reset();
+  EXPECT_EQ(is_locked(path), true) << "a child has inherited it";
+  kill_and_reap(child);
+  EXPECT_EQ(is_locked(path), false);
+  EXPECT_TRUE(is_free(path)) << "the question leaves no lock";
+}
+
+// is_locked() holds a shared lock for a moment, which must not refuse a run that begins then.
+TEST(FileLock, WaitsForAQuestionButNotForAHolder) {
+  const TemporaryDirectory directory;
+  directory.write("lock", "");
+  const int reader = open((directory / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(reader, LOCK_SH | LOCK_NB), 0);
+  EXPECT_FALSE(is_free(directory / "lock"));
+  std::thread asks([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    flock(reader, LOCK_UN);
+  });
+  EXPECT_TRUE(is_free(directory / "lock"));
+  asks.join();
+  close(reader);
 }
 
 }  // namespace

@@ -45,6 +45,11 @@ TEST(FailureReport, TellsTheKindsOfErrorsApart) {
   EXPECT_EQ(data.text, "first\nsecond");
   EXPECT_TRUE(report_of(CommError("lost rank 1")).communication);
   EXPECT_TRUE(report_of(TimeoutError("late")).communication);
+  EXPECT_EQ(data.interrupted_by, 0);
+  const FailureReport interrupted = report_of(Interrupted(SIGTERM));
+  EXPECT_EQ(interrupted.interrupted_by, SIGTERM);
+  EXPECT_EQ(interrupted.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(interrupted.text, "interrupted by signal 15 (Terminated)");
   // A text for people precedes one that is for programmers.
   EXPECT_EQ(report_of(std::bad_alloc()).text,
             std::string("out of memory\n") + std::bad_alloc().what());
@@ -74,6 +79,7 @@ TEST(FailureReport, ArrivesAsItWasSent) {
     sent.when = Clock::now();
     sent.exit_code = 42;
     sent.communication = communication;
+    sent.interrupted_by = communication ? 0 : SIGINT;
     sent.text = std::string("a\0b\n", 4);
     send_report(pipe.writer(), sent);
     const std::optional<FailureReport> received = receive_report(pipe.reader());
@@ -81,6 +87,7 @@ TEST(FailureReport, ArrivesAsItWasSent) {
     EXPECT_EQ(received->when, sent.when);
     EXPECT_EQ(received->exit_code, 42);
     EXPECT_EQ(received->communication, communication);
+    EXPECT_EQ(received->interrupted_by, sent.interrupted_by);
     EXPECT_EQ(received->text, sent.text);
   }
 }
@@ -162,6 +169,7 @@ TEST(LaunchOptions, AreRefusedByTheirNames) {
       {{.nproc_per_node = 0}, "launch: nproc_per_node must be from 1 to 1024, got 0"},
       {{.nproc_per_node = 1025}, "launch: nproc_per_node must be from 1 to 1024, got 1025"},
       {{.grace = Milliseconds(-1)}, "launch: grace must be at least 0, got -1"},
+      {{.interrupt_grace = Milliseconds(-1)}, "launch: interrupt_grace must be at least 0, got -1"},
       {{.master_port = 1, .nnodes = 65537}, "launch: nnodes must be from 1 to 65536, got 65537"},
       {{.master_port = 1, .nnodes = 2, .node_rank = 2},
        "launch: node_rank must be from 0 to 1, got 2"},

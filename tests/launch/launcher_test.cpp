@@ -16,6 +16,7 @@
 #include <lockstep/comm/store/network.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
+#include <lockstep/launch/signal_inbox.h>
 #include <tests/launch/channel.h>
 #include <tests/support/messages.h>
 #include <tests/support/process_usage.h>
@@ -405,6 +406,8 @@ TEST(Launcher, EndsAllRanksAtOnceWhenInterruptedTwice) {
     EXPECT_EQ(from_rank.read_line(), "ready");
     kill(launcher, SIGINT);
     EXPECT_EQ(from_rank.read_line(), "asked");
+    // Signals that are closer together count as one.
+    std::this_thread::sleep_for(kOneRequest + Milliseconds(50));
     kill(launcher, second);
     try {
       EXPECT_EQ(outcome.read_line(), "130 interrupted by signal 2 (Interrupt)");

@@ -8,12 +8,33 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/file_lock.h>
 #include <lockstep/report/html/comparison.h>
 #include <tests/report/sample_record.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
 namespace {
+
+// The lock on the folder tells whether a run still runs that has not recorded its end.
+TEST(RunData, SaysThatARunIsRunningOnlyWhileItsFolderIsLocked) {
+  const TemporaryDirectory folder;
+  const auto state = [&] { return html::read_run_data(folder / "run").state; };
+  write_sample_record(folder, "run", {.state = "running"});
+  EXPECT_EQ(state(), "running") << "not known: without a lock file";
+  {
+    const FileLock lock(folder / "run/.lockstep-lock", "the run");
+    EXPECT_EQ(state(), "running");
+  }
+  EXPECT_EQ(state(), "interrupted");
+  EXPECT_EQ(html::read_run_data(folder / "run").error,
+            "its process was killed before it could save");
+  EXPECT_EQ(html::read_run_data(folder / "run/run.json").state, "interrupted");
+  for (const char* ended : {"complete", "failed"}) {
+    write_sample_record(folder, "run", {.state = ended});
+    EXPECT_EQ(state(), ended);
+  }
+}
 
 TEST(RunData, TakesRecordsWithoutWhatMayBeMissing) {
   const TemporaryDirectory folder;

@@ -95,6 +95,43 @@ TEST_F(RunRecordTest, SaysWhyARunFailed) {
   EXPECT_EQ(written()["epochs"].size(), 1U);
 }
 
+TEST_F(RunRecordTest, TellsAnInterruptedRunFromACompleteOne) {
+  RunRecord run = record();
+  run.on_run_begin(sample_info());
+  RunReport report = sample_report(1);
+  report.interrupted = true;
+  report.saved_in = "run/checkpoints/step-00000003";
+  run.on_run_end(report);
+  EXPECT_EQ(written()["state"], "interrupted");
+  EXPECT_EQ(written()["interrupted"], true);
+  EXPECT_EQ(written()["saved_in"], "run/checkpoints/step-00000003");
+  run.on_run_end(sample_report(1));
+  EXPECT_EQ(written()["state"], "complete");
+  EXPECT_FALSE(written().contains("interrupted") || written().contains("saved_in"));
+}
+
+// The launcher outlives ranks that were killed.
+TEST_F(RunRecordTest, IsClosedByAnotherProcessOnlyWhileItSaysThatTheRunIsRunning) {
+  close_record(folder_.path(), "failed", "no file");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run.json"));
+  RunRecord run = record();
+  run.on_run_begin(sample_info());
+  run.on_epoch_end(sample_epoch(1));
+  close_record(folder_.path(), "interrupted", "killed at https://secret@host");
+  json now = written();
+  EXPECT_EQ(now["state"], "interrupted");
+  EXPECT_EQ(now["error"], "killed at https://***@host");
+  EXPECT_EQ(now["epochs"].size(), 1U);
+  EXPECT_EQ(now["recipe"], "mnist");
+  close_record(folder_.path(), "failed", "later");
+  EXPECT_EQ(written(), now);
+  for (const char* other : {"{", "[]", R"({"state": 7})", R"({"recipe": "mnist"})"}) {
+    folder_.write("run.json", other);
+    close_record(folder_.path(), "failed", "later");
+    EXPECT_EQ(read_text(folder_ / "run.json"), other);
+  }
+}
+
 TEST_F(RunRecordTest, HasNoCredentials) {
   RunRecord run(folder_.path(), {.command = "lockstep train --mlflow-uri=http://ada:secret@host"},
                 false);
@@ -225,6 +262,10 @@ TEST_F(RunRecordTest, WarnsIfItCannotSayWhyARunFailed) {
 
 TEST(CommandLine, IsWhatThisProgramWasStartedWith) {
   EXPECT_THAT(command_line(), ::testing::HasSubstr("tests_report"));
+  const std::string whole = command_line();
+  const std::string first = whole.substr(0, whole.find(' '));
+  EXPECT_EQ(command_line("not a word of it"), whole);
+  EXPECT_LT(command_line(first).size(), whole.size());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ TEST(TrainDefaults, OfTheTrainerLeaveEverythingOut) {
   EXPECT_EQ(run.max_epochs, 1);
   EXPECT_EQ(run.min_epochs, 0);
   EXPECT_FALSE(run.max_steps || run.max_time_seconds || run.early_stopping);
+  EXPECT_EQ(run.stop_request, nullptr);
   EXPECT_EQ(run.fast_dev_run, 0);
   EXPECT_FALSE(run.limit_train_batches || run.limit_val_batches || run.val_check_interval);
   EXPECT_EQ(run.overfit_batches, 0);

@@ -1,11 +1,11 @@
 #include <lockstep/cli/train/interrupt_line.h>
 
-#include <string.h>
 #include <unistd.h>
 
 #include <string>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/launch/signal_inbox.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/terminal_bar.h>
 
@@ -32,8 +32,8 @@ InterruptLine::InterruptLine() {
   const char* const clear = detect_terminal(STDERR_FILENO).interactive ? report::kClearLine : "";
   for (int i = 0; i < 2; ++i) {
     const int number = kSignals[i];
-    line_of(number) = lockstep::str(clear, "error: interrupted by signal ", number, " (",
-                                    strsignal(number), ")\n");
+    line_of(number) =
+        lockstep::str(clear, "error: interrupted by ", launch::signal_text(number), "\n");
     sigaction(number, nullptr, &before_[i]);
     if (before_[i].sa_handler != SIG_DFL) continue;
     struct sigaction action = {};

@@ -1,6 +1,7 @@
 // lockstep train RECIPE
 #include <unistd.h>
 
+#include <filesystem>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -12,15 +13,27 @@
 #include <lockstep/cli/train/train_rank.h>
 #include <lockstep/cli/train/train_settings.h>
 #include <lockstep/launch/launcher.h>
+#include <lockstep/report/run_record.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/terminal_bar.h>
 
 namespace lockstep::cli {
 namespace {
 
+// The rank that keeps the record may have been killed, and then says that it is running.
+void close_record_of_killed(const std::filesystem::path& out, const LaunchResult& result) {
+  if (result.interrupted_by != 0) {
+    close_record(out, "interrupted", "not saved: " + result.message);
+  } else {
+    close_record(out, "failed", result.message);
+  }
+}
+
 void start_ranks(const TrainSettings& settings, const std::function<void()>& rank_main) {
-  const LaunchResult result = launch_ranks(
-      {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout}, rank_main);
+  LaunchOptions options{.nproc_per_node = settings.world_size, .join_timeout = settings.timeout};
+  if (settings.saves()) options.interrupt_grace = settings.shutdown_timeout;
+  const LaunchResult result = launch_ranks(options, rank_main);
+  if (settings.saves() && !result.ok()) close_record_of_killed(settings.out, result);
   // A killed rank leaves its progress bar on the line of the error.
   if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << report::kClearLine;
   require_success(result);

@@ -210,6 +210,11 @@ void add_folder_options(CLI::App& command, TrainArguments& to) {
       ->type_name("[auto]");
   command.add_flag("--overwrite", to.overwrite,
                    "Start a new run although --out holds checkpoints, and replace them");
+  command.add_option("--shutdown-timeout", to.shutdown_timeout_seconds,
+                     lockstep::str("Seconds that the run has to finish its step and save after "
+                                   "Ctrl-C or SIGTERM, before it is killed (with --out only, "
+                                   "default ",
+                                   kShutdownTimeout, ")"));
   add_checkpoint_options(command, to.checkpoints);
 }
 

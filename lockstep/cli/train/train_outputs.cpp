@@ -1,19 +1,21 @@
 #include <lockstep/cli/train/train_outputs.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include <lockstep/bench/word_list.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/options.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/loggers/mlflow_client.h>
+#include <lockstep/report/run_place.h>
+#include <lockstep/report/run_record.h>
 #include <lockstep/train/checkpoints/checkpoint_folder.h>
 
 namespace lockstep::cli {
 namespace {
-
-constexpr const char* kLockFile = ".lockstep-lock";
 
 // The value of --resume; absent: the option is not given.
 Resume parse_resume(const std::optional<std::string>& text) {
@@ -46,8 +48,20 @@ void claim_out(TrainSettings& settings) {
   if (settings.out.empty()) return;
   make_writable_directory(settings.out);
   settings.out_lock = std::make_shared<const FileLock>(
-      settings.out / kLockFile, lockstep::str("train: --out ", settings.out.string()));
+      settings.out / report::kRunLock, lockstep::str("train: --out ", settings.out.string()));
+  // Nobody else holds the lock, so a run that is said to be running here was killed.
+  close_record(settings.out, "interrupted", report::kEndedUnnoticed);
   settings.resumes = decides_to_resume(settings);
+}
+
+// Resolves --shutdown-timeout.
+void resolve_shutdown(const TrainArguments& arguments, TrainSettings& settings) {
+  const double seconds = arguments.shutdown_timeout_seconds.value_or(kShutdownTimeout);
+  OptionCheck("train").in_range("--shutdown-timeout", seconds, 0.1, 1e6);
+  if (arguments.shutdown_timeout_seconds && settings.out.empty()) {
+    throw ConfigError("train: --shutdown-timeout needs --out DIR, where an interrupted run saves");
+  }
+  settings.shutdown_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
 // Resolves --logger, --log-dir and --mlflow-uri.
@@ -118,6 +132,7 @@ void resolve_outputs(const TrainArguments& arguments, TrainSettings& settings) {
   if (arguments.out) settings.out = *arguments.out;
   if (arguments.json) settings.json = *arguments.json;
   settings.trainer.checkpoints = resolve_checkpoints(arguments.checkpoints, settings.out);
+  resolve_shutdown(arguments, settings);
   resolve_resume(arguments, settings);
   resolve_loggers(arguments, settings);
   resolve_report_files(settings);

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 
 #include <ATen/Parallel.h>
@@ -13,8 +15,10 @@
 #include <torch/version.h>
 
 #include <lockstep/cli/build_commit.h>
+#include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/flag_names.h>
+#include <lockstep/cli/train/stop_on_signal.h>
 #include <lockstep/cli/train/train_loggers.h>
 #include <lockstep/cli/train/weights_file.h>
 #include <lockstep/comm/group/process_group.h>
@@ -277,6 +281,37 @@ Loader make_train_loader(const TrainSettings& settings, const ImageDataset& imag
       settings.recipe->train_augmentation, options);
 }
 
+// Says where an interrupted run is saved, and how it continues.
+void tell_of_interruption(const TrainSettings& settings, const RunReport& report) {
+  if (settings.quiet || report.saved_in.empty()) return;
+  std::string command = command_line("--overwrite");
+  if (!settings.trainer.resume) command += " --resume auto";
+  std::cerr << "note: the run is saved in " << report.saved_in
+            << "\nnote: to continue it: " << command << std::endl;
+}
+
+// Trains, and saves the run if a signal asks it to end. Throws Interrupted in that case.
+void fit_until_interrupted(const TrainSettings& settings, ProcessGroup& group, StopRequest& request,
+                           const std::function<RunReport()>& fit) {
+  std::optional<StopOnSignal> handlers;
+  if (settings.saves()) {
+    // Ranks that this program has forked are supervised by it.
+    handlers.emplace(request,
+                     StopOnSignal::Options{.supervised = !settings.worker && group.size() > 1,
+                                           .speaks = group.rank() == 0 && !settings.quiet,
+                                           .patience = settings.shutdown_timeout});
+  }
+  const RunReport report = fit();
+  if (!report.interrupted) return;
+  if (group.rank() == 0) tell_of_interruption(settings, report);
+  if (report.stop_signal == 0) return;
+  // Some launchers kill the other ranks when one ends with an error, so rank 0 finishes first.
+  group.barrier();
+  // A launcher of another kind shows what each rank prints; one line suffices.
+  if (settings.worker && group.rank() != 0) throw CommandFailure(128 + report.stop_signal, "");
+  throw Interrupted(report.stop_signal);
+}
+
 }  // namespace
 
 void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
@@ -325,7 +360,11 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   TrainerOptions trainer = trainer_options(settings, data, device, threads);
   trainer.info.setup = setup;
   if (group.rank() == 0) trainer.listeners = make_listeners(settings, worker, processors);
-  Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
+  StopRequest request;
+  if (settings.saves()) trainer.stop_request = &request;
+  Trainer complete(std::move(trainer), std::move(strategy));
+  fit_until_interrupted(settings, group, request,
+                        [&] { return complete.fit(*task, train_loader, test_loader); });
 }
 
 }  // namespace lockstep::cli

@@ -32,6 +32,9 @@ class App;
 
 namespace lockstep::cli {
 
+/// --shutdown-timeout unless it is given, in seconds.
+inline constexpr double kShutdownTimeout = 60;
+
 /// What CLI11 stores for a flag that is given without a value.
 inline constexpr const char* kResumeFlag = "true";
 
@@ -80,6 +83,7 @@ struct TrainArguments {
   /// kResumeFlag, or the value that was given; absent: no --resume.
   std::optional<std::string> resume;
   bool overwrite = false;
+  std::optional<double> shutdown_timeout_seconds;
   int threads = 0;
   std::optional<int> workers;  ///< absent: one per rank
   std::optional<std::string> json;
@@ -147,6 +151,10 @@ struct TrainSettings {
   /// Start of the training command; absent: start of this program.
   std::optional<Clock::time_point> started{};
 
+  /// Time that an interrupted run has to finish its step and save.
+  std::chrono::milliseconds shutdown_timeout{};
+  /// Whether the run keeps checkpoints, so that it can be saved when it is interrupted.
+  bool saves() const { return !out.empty() && trainer.fast_dev_run == 0; }
   /// Whether this process writes the run's output, on the screen and to files.
   bool speaks() const { return !worker || worker->rank == 0; }
 };

@@ -137,7 +137,7 @@ std::string origin_of(const RunData& run) {
 
 // A CSS class, whatever the file contains.
 std::string state_class(const RunData& run) {
-  for (const char* known : {"complete", "failed", "running"}) {
+  for (const char* known : {"complete", "failed", "interrupted", "running"}) {
     if (run.state == known) return known;
   }
   return "soft";

@@ -11,14 +11,15 @@ namespace {
 
 // Both themes are written out, as in svg.h.
 std::string theme(const svg::Palette& palette) {
-  std::string rules = str(
-      "body{background:", palette.back, ";color:", palette.ink, "}text{fill:", palette.ink,
-      "}.s{fill:", palette.soft, "}.soft,figcaption p,.card span{color:", palette.soft,
-      "}.l{stroke:", palette.line, "}td,th,.card,section{border-color:", palette.line,
-      "}a,summary{color:", palette.colors[0],
-      "}a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:2px solid ",
-      palette.colors[0], "}.skip{background:", palette.back, "}.failed{color:", palette.colors[7],
-      "}.complete{color:", palette.colors[2], "}.running{color:", palette.colors[5], "}\n");
+  std::string rules =
+      str("body{background:", palette.back, ";color:", palette.ink, "}text{fill:", palette.ink,
+          "}.s{fill:", palette.soft, "}.soft,figcaption p,.card span{color:", palette.soft,
+          "}.l{stroke:", palette.line, "}td,th,.card,section{border-color:", palette.line,
+          "}a,summary{color:", palette.colors[0],
+          "}a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:2px solid ",
+          palette.colors[0], "}.skip{background:", palette.back,
+          "}.failed{color:", palette.colors[7], "}.complete{color:", palette.colors[2],
+          "}.running,.interrupted{color:", palette.colors[5], "}\n");
   for (std::size_t color = 0; color < svg::kColors; ++color) {
     rules += str(".k", color, "{stroke:", palette.colors[color], "}.f", color,
                  "{fill:", palette.colors[color], "}");

@@ -8,6 +8,7 @@
 
 #include <lockstep/core/credentials.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/file_lock.h>
 #include <lockstep/core/json_problem.h>
 #include <lockstep/report/html/table_rows.h>
 #include <lockstep/report/run_place.h>
@@ -75,9 +76,9 @@ EpochData epoch_of(const RecordJson& epoch) {
 
 // The settings of a run; nested ones are named as in "versions: libtorch".
 void add_settings(const RecordJson& object, const std::string& before, RunData& data) {
-  static const std::vector<std::string> kElsewhere = {"epochs",     "command", "state", "error",
-                                                      "started",    "profile", "test",  "best",
-                                                      "validation", "commands"};
+  static const std::vector<std::string> kElsewhere = {
+      "epochs", "command", "state",      "error",    "started",    "profile",
+      "test",   "best",    "validation", "commands", "interrupted"};
   for (const auto& [name, value] : object.items()) {
     const bool is_elsewhere =
         before.empty() && std::ranges::find(kElsewhere, name) != kElsewhere.end();
@@ -208,6 +209,10 @@ RunData read_run_data(const std::filesystem::path& run) {
     throw DataError(json_refusal(place.record.string(), "is not what Lockstep writes", error));
   }
   data.name = name_of(place);
+  if (data.state == "running" && is_locked(place.folder / report::kRunLock) == false) {
+    data.state = "interrupted";
+    data.error = report::kEndedUnnoticed;
+  }
   if (has_trained(data.epochs)) data.facts = report::read_run_facts(run);
   if (place.folder.empty()) return data;
   std::error_code ignored;

@@ -45,7 +45,7 @@ struct RunCommand {
 struct RunData {
   std::string name{};     ///< name of the folder, or of the record without its extension
   std::string subject{};  ///< recipe, strategy and loader; equal in comparable runs
-  std::string state{};    ///< "running", "complete", "failed"
+  std::string state{};    ///< "running", "complete", "interrupted", "failed"
   std::string error{};
   std::string started{};  ///< empty in a record of `lockstep train --json`
   std::string command{};  ///< empty in a record of `lockstep train --json`
@@ -68,7 +68,8 @@ struct RunData {
 bool holds_run_record(const std::filesystem::path& file);
 
 /// Reads the record of a run and, if `run` is the run's folder or the run.json in it, the other
-/// files in that folder. Throws DataError if the record is missing or was not written by Lockstep.
+/// files in that folder. A run that has recorded "running", but whose folder no process has locked,
+/// is "interrupted". Throws DataError if the record is missing or was not written by Lockstep.
 RunData read_run_data(const std::filesystem::path& run);
 
 /// Images per second in the best epoch; 0 without an epoch.

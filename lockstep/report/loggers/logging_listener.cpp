@@ -111,7 +111,7 @@ void LoggingListener::on_run_end(const RunReport& report) {
         {"run/seconds_to_first_step", report.seconds_to_first_step}};
     log(step_, values);
   }
-  finish(true);
+  finish(report.stop_signal == 0);
 }
 
 void LoggingListener::on_exception(const std::exception&) noexcept {

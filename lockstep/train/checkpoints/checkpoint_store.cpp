@@ -158,6 +158,7 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
     const fs::path folder = free_folder(moment.step);
     write(files, moment, folder);
     parent_ = next_sequence_++;
+    newest_ = folder;
     std::erase(left_behind_, folder);
     turn_links(folder);
     remove_others(folder);

@@ -55,6 +55,9 @@ class CheckpointStore {
   /// of another version, are left alone.
   void save(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment);
 
+  /// The folder that save() has written last; empty if there is none.
+  const std::filesystem::path& newest() const { return newest_; }
+
   /// Lowers the priority of the calling thread, which saves in the background: when all processors
   /// are busy, the computing threads of the process run first.
   static void give_way();
@@ -86,7 +89,8 @@ class CheckpointStore {
   std::int64_t first_sequence_ = 0;      // 0: the run has not begun
   std::int64_t first_since_resume_ = 0;  // the first that this object writes
   std::int64_t next_sequence_ = 0;
-  std::int64_t parent_ = 0;    // CheckpointManifest::parent of the next one
+  std::int64_t parent_ = 0;  // CheckpointManifest::parent of the next one
+  std::filesystem::path newest_{};
   bool has_diverged_ = false;  // whether save() has warned of values that are not finite
   bool has_links_ = true;      // false once the file system has refused to create one
   // Checkpoints that are damaged, or newer than the one the run resumed from. They are ignored and

@@ -246,6 +246,14 @@ struct LOCKSTEP_API RunReport {
   /// Why the run ended before max_epochs and max_steps, as a sentence without its full stop; empty
   /// if it did not.
   std::string stop_reason{};
+  /// Whether TrainerOptions::stop_request or max_time_seconds ended the run before its last step.
+  /// It continues there when it is resumed.
+  bool interrupted = false;
+  /// StopRequest::signal() of the request that ended the run; 0 if there was none.
+  int stop_signal = 0;
+  /// The folder of the checkpoint in which an interrupted run is saved; known to rank 0. Empty if
+  /// the run keeps none.
+  std::string saved_in{};
   /// From the start of the command to the end of this run's first optimizer step.
   double seconds_to_first_step = 0;
   /// Number of unreadable images on all ranks, with OnCorruptImage::kSkip.

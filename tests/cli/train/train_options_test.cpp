@@ -115,6 +115,7 @@ TEST(TrainOptions, ReachTheirOwnFields) {
           {{"--out", "run"}, [](auto& a) { a.out = "run"; }},
           {{"--resume"}, [](auto& a) { a.resume = kResumeFlag; }},
           {{"--overwrite"}, [](auto& a) { a.overwrite = true; }},
+          {{"--shutdown-timeout", "60"}, [](auto& a) { a.shutdown_timeout_seconds = 60; }},
           {{"--every-n-train-steps", "26"},
            [](auto& a) { a.checkpoints.every_n_train_steps = 26; }},
           {{"--keep-checkpoints", "27"}, [](auto& a) { a.checkpoints.keep_checkpoints = 27; }},

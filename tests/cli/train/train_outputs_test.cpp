@@ -1,6 +1,7 @@
 // Where `lockstep train` writes: its folder, and what loggers take from options and environment.
 #include <lockstep/cli/train/train_outputs.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -108,6 +109,28 @@ TEST_F(TrainOutputs, AreLockedWhileTheSettingsLive) {
   }
   EXPECT_EQ(refusal(), "nothing was thrown") << "the first run has ended";
   EXPECT_EQ(refusal(), "nothing was thrown") << "a refusal or a run leaves no lock";
+}
+
+TEST_F(TrainOutputs, HaveATimeForTheLastCheckpoint) {
+  EXPECT_EQ(resolve(arguments_).shutdown_timeout, std::chrono::seconds(60));
+  EXPECT_FALSE(resolve(arguments_).saves());
+  arguments_.shutdown_timeout_seconds = 1.5;
+  EXPECT_EQ(refusal(), "train: --shutdown-timeout needs --out DIR, where an interrupted run saves");
+  arguments_.out = in_folder("run");
+  EXPECT_EQ(resolve(arguments_).shutdown_timeout, std::chrono::milliseconds(1500));
+  EXPECT_TRUE(resolve(arguments_).saves());
+  arguments_.limits.fast_dev_run = 1;
+  EXPECT_FALSE(resolve(arguments_).saves()) << "a trial keeps nothing";
+}
+
+// Whoever holds the lock knows that no other process trains here.
+TEST_F(TrainOutputs, CloseTheRecordOfARunThatWasKilled) {
+  folder_.write("run/run.json", R"({"state": "running"})");
+  arguments_.out = in_folder("run");
+  resolve(arguments_);
+  const auto record = testing_support::read_text(folder_ / "run/run.json");
+  EXPECT_THAT(record, testing::HasSubstr(R"("state": "interrupted")"));
+  EXPECT_THAT(record, testing::HasSubstr("its process was killed before it could save"));
 }
 
 TEST_F(TrainOutputs, KeepACheckpointUnlessToldOtherwise) {

@@ -130,6 +130,8 @@ TEST(TrainRanges, AreNamedWithTheirOption) {
       {[](auto& a) { a.threads = -1; }, "--threads must be from 0 to 4096, got -1"},
       {[](auto& a) { a.threads = 4097; }, "--threads must be from 0 to 4096, got 4097"},
       {[](auto& a) { a.timeout_seconds = 0; }, "--timeout must be from 0.1 to "},
+      {[&](auto& a) { a.out = out, a.shutdown_timeout_seconds = 0; },
+       "--shutdown-timeout must be from 0.1 to "},
       {[](auto& a) { a.strategy = "dp", a.devices = 0; }, "--devices must be from 1 to 256, got 0"},
       {[](auto& a) { a.strategy = "dp", a.devices = 257; },
        "--devices must be from 1 to 256, got 257"},

@@ -219,6 +219,18 @@ TEST(LoggingListener, SaysThatARunFailed) {
   EXPECT_THAT(run.take_events(), ElementsAre("failed"));
 }
 
+// A time limit is a planned end.
+TEST(LoggingListener, SaysThatASignalEndedARunTooEarly) {
+  for (const int number : {0, 15}) {
+    Listening run;
+    RunReport report = sample_report(1);
+    report.interrupted = true;
+    report.stop_signal = number;
+    run.listener->on_run_end(report);
+    EXPECT_EQ(run.take_events().back(), number == 0 ? "finished" : "failed");
+  }
+}
+
 TEST(LoggingListener, EndsTheLogsBehindOneThatFails) {
   {
     Listening run;

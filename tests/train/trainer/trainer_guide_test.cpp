@@ -1,6 +1,9 @@
 // The code of docs/training_loop.md that is not in its example: a hand-written step of several
 // batches, and the Trainer with every strategy.
 #include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +25,7 @@
 #include <lockstep/train/strategies/strategy.h>
 #include <lockstep/train/task/standard_metrics.h>
 #include <lockstep/train/trainer.h>
+#include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep::train {
@@ -174,6 +178,33 @@ TEST(TrainerGuide, ATaskHasItsOwnMetricsOnAllRanks) {
       EXPECT_NEAR(*report.test->value_of(name), *test.value_of(name), 1e-3) << name;
     }
   }
+}
+
+TEST(TrainerGuide, AHandlerStopsARun) {
+  const testing_support::TemporaryDirectory directory_of_test;
+  const std::filesystem::path directory = directory_of_test / "checkpoints";
+  struct sigaction before = {};
+  sigaction(SIGTERM, nullptr, &before);
+  torch::nn::Sequential net = guide_net();
+  lockstep::ClassificationTask task(net, lockstep::ClassificationLoss::kCrossEntropy);
+  Loader loader = train_loader(group_of_one());
+  lockstep::TrainerOptions options{.max_epochs = 2};
+
+  static lockstep::StopRequest stop;
+  std::signal(SIGTERM, [](int signal) { stop.request(signal); });
+  options.stop_request = &stop;
+  options.checkpoints.directory = directory;
+  options.resume = lockstep::Resume::kAuto;
+
+  std::raise(SIGTERM);
+  sigaction(SIGTERM, &before, nullptr);
+  lockstep::Trainer trainer(options, make_strategy("single", group_of_one()));
+  testing::internal::CaptureStderr();
+  const lockstep::RunReport report = trainer.fit(task, loader);
+  if (report.interrupted) std::cerr << "saved in " << report.saved_in << std::endl;
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "saved in " + (directory / "step-00000001").string() + "\n");
+  EXPECT_EQ(report.stop_signal, SIGTERM);
 }
 
 double last_loss(const RunReport& report) { return report.epochs.back().train_loss; }

@@ -214,6 +214,123 @@ TEST(TrainerMaxTime, LeavesTheFirstEpochsAlone) {
             "sssssseE");
 }
 
+// Asks for a stop at the report of one step.
+struct StoppingListener : CountingListener {
+  StoppingListener(StopRequest& given, std::int64_t at) : request(given), step(at) {}
+  void on_step(const StepReport& report) override {
+    CountingListener::on_step(report);
+    if ((report.epoch - 1) * report.steps_per_epoch + report.step == step) request.request(15);
+  }
+  StopRequest& request;
+  std::int64_t step;
+};
+
+// Ends a run of 2 epochs of 6 steps at `step`, resumes it and expects the weights of a run that was
+// not stopped. Returns the first report.
+RunReport stopped_at(std::int64_t step, TrainerOptions run, std::string& events) {
+  const TemporaryDirectory directory;
+  const StateDict whole = train(run).state;
+  StopRequest request;
+  StoppingListener listener(request, step);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.stop_request = &request;
+  run.listeners = {&listener};
+  const RunReport report = train(run).report;
+  events = listener.events;
+  run.resume = true;
+  run.listeners.clear();
+  request.clear();
+  const Outcome second = train(run);
+  EXPECT_FALSE(second.report.interrupted);
+  expect_equal_bits(second.state, whole);
+  return report;
+}
+
+TEST(TrainerStop, SavesWithinAnEpochWithoutAnEvaluationAndContinuesExactly) {
+  std::string events;
+  TrainerOptions run = options(2);
+  run.min_epochs = 2;
+  const RunReport report = stopped_at(2, run, events);
+  EXPECT_EQ(events, "bssseE") << "the request of step 2 is seen after the next one";
+  EXPECT_TRUE(report.interrupted);
+  EXPECT_EQ(report.stop_signal, 15);
+  EXPECT_EQ(report.stop_reason, "interrupted by signal 15 (Terminated)");
+  EXPECT_THAT(report.saved_in, testing::EndsWith("/checkpoints/step-00000003"));
+  EXPECT_FALSE(report.test);
+  EXPECT_FALSE(report.already_complete);
+}
+
+// The state of a schedule or of the best value depends on the evaluation of a whole epoch.
+TEST(TrainerStop, EvaluatesAWholeEpochAsTheRunWouldHave) {
+  std::string events;
+  TrainerOptions run = options(2);
+  run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.patience = 0, .threshold = 10}};
+  const RunReport report = stopped_at(6, run, events);
+  EXPECT_EQ(events, "bsssssseE");
+  EXPECT_TRUE(report.interrupted);
+  EXPECT_TRUE(report.test);
+  EXPECT_THAT(report.saved_in, testing::EndsWith("/checkpoints/step-00000006"));
+}
+
+TEST(TrainerStop, DoesNotInterruptARunThatHasEnded) {
+  StopRequest request;
+  StoppingListener listener(request, 6);
+  TrainerOptions run = options(1);
+  run.stop_request = &request;
+  run.listeners = {&listener};
+  const RunReport report = train(run).report;
+  EXPECT_TRUE(request.requested());
+  EXPECT_FALSE(report.interrupted);
+  EXPECT_EQ(report.stop_signal, 0);
+  EXPECT_EQ(report.stop_reason + report.saved_in, "");
+  EXPECT_TRUE(report.test);
+}
+
+TEST(TrainerStop, RemembersTheFirstRequest) {
+  StopRequest request;
+  EXPECT_FALSE(request.requested());
+  request.request();
+  EXPECT_TRUE(request.requested());
+  request.request(2);
+  EXPECT_EQ(request.signal(), 0);
+  request.clear();
+  EXPECT_FALSE(request.requested());
+  request.request(2);
+  EXPECT_EQ(request.signal(), 2);
+}
+
+// Only the last rank gets the request.
+TEST(TrainerStop, EndsAllRanksWithOneStep) {
+  for (const char* strategy : {"ddp", "zero1"}) {
+    const TemporaryDirectory directory;
+    TrainerOptions run = options(3);
+    const StateDict whole = train_ranks(2, "shm", strategy, run).state;
+    run.checkpoints.directory = directory / "checkpoints";
+    std::vector<RunReport> reports(2);
+    const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+      at::set_num_threads(1);
+      StopRequest request;
+      if (group.rank() == 1) request.request(2);
+      TrainerOptions own = run;
+      own.stop_request = &request;
+      reports[static_cast<std::size_t>(group.rank())] =
+          train(own, group, /*dropout=*/false, strategy).report;
+    });
+    ASSERT_EQ(errors, testing_support::no_errors(2));
+    for (const RunReport& report : reports) {
+      EXPECT_TRUE(report.interrupted) << strategy;
+      EXPECT_EQ(report.stop_signal, 2);
+      ASSERT_EQ(report.epochs.size(), 1U);
+      EXPECT_EQ(report.epochs[0].steps, 2) << "asked after the first step, agreed after the next";
+      EXPECT_FALSE(report.test);
+    }
+    EXPECT_THAT(reports[0].saved_in, testing::EndsWith("/checkpoints/step-00000002"));
+    EXPECT_EQ(reports[1].saved_in, "") << "known to rank 0 only";
+    run.resume = true;
+    expect_equal_bits(train_ranks(2, "shm", strategy, run).state, whole);
+  }
+}
+
 TEST(TrainerTrials, FindABrokenEvaluationBeforeTraining) {
   SpiedTask broken;
   broken.in_evaluation = [] { throw Error("broken"); };
