@@ -55,7 +55,7 @@ FOLDERS = {
     "report": [".", "advice", "html", "loggers"],
     "export": ["onnx", "trace", "lowering", "."],
     "bench": [".", "loader", "pipeline", "collectives", "step", "strategies", "table"],
-    "cli": [".", "run", "data", "explain", "simulate", "train", "export", "bench"],
+    "cli": [".", "run", "data", "explain", "simulate", "train", "trained", "export", "bench"],
 }
 # Transports include nothing of each other, except what c10d shares.
 TRANSPORTS = {"backends/single", "backends/shm", "backends/gloo", "backends/nccl", "backends/hierarchical"}

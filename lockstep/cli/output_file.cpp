@@ -44,19 +44,23 @@ void require_no_input(const std::string& command, const std::string& option, con
   }
 }
 
-fs::path check_output_files(const std::string& command, const std::string& option,
-                            const fs::path& out, const fs::path& json) {
+void check_two_outputs(const std::string& command, const std::string& option, const fs::path& out,
+                       const fs::path& json) {
   check_output_file(command, option, out);
   check_output_file(command, "--json", json);
+  if (out.empty() || json.empty() || !is_same_file(out, json)) return;
+  throw ConfigError(
+      str(command, ": ", option, " and --json must be two files, got ", out.string(), " for both"));
+}
+
+fs::path check_output_files(const std::string& command, const std::string& option,
+                            const fs::path& out, const fs::path& json) {
+  check_two_outputs(command, option, out, json);
   const fs::path file = report::behind_links(out);
   std::error_code ignored;
   if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored)) {
     throw ConfigError(str(command, ": ", option, " must be a file, got ", out.string(),
                           ", which is a device, a pipe or a socket"));
-  }
-  if (!json.empty() && is_same_file(out, json)) {
-    throw ConfigError(str(command, ": ", option, " and --json must be two files, got ",
-                          out.string(), " for both"));
   }
   return file;
 }

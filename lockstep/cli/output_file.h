@@ -12,6 +12,12 @@ namespace lockstep::cli {
 void check_output_file(const std::string& command, const std::string& option,
                        const std::filesystem::path& file);
 
+/// Throws ConfigError if `out`, given by `option` of `command`, or `json`, given by --json, cannot
+/// be written, or if both are the same file. Devices and pipes are accepted; empty paths mean no
+/// output.
+void check_two_outputs(const std::string& command, const std::string& option,
+                       const std::filesystem::path& out, const std::filesystem::path& json);
+
 /// The file to write for `out`, given by `option` of `command`, with links resolved. `json` is the
 /// command's --json, or empty.
 ///

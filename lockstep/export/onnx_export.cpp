@@ -207,6 +207,7 @@ OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
                                        .input_names = options.input_names,
                                        .output_names = options.output_names});
   model.producer_name = "lockstep";
+  model.metadata = options.metadata;
   model.metadata["libtorch"] = TORCH_VERSION;
   model.graph.name = module.name();
   const onnx::WrittenModel written = onnx::write_model(path, model, options.most_bytes_in_one_file);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -53,6 +54,9 @@ struct LOCKSTEP_API OnnxExportOptions {
   bool fold_batch_norm = true;
   std::vector<std::string> input_names{};   ///< empty: "input", or "input_0", "input_1", ...
   std::vector<std::string> output_names{};  ///< empty: "output", or "output_0", "output_1", ...
+  /// Entries for the model's metadata, by name. "libtorch", the version of LibTorch, is always
+  /// among them.
+  std::map<std::string, std::string> metadata{};
   /// Parameters larger than this are stored in a separate file, PATH.CHECKSUM.data. Protobuf limits
   /// a file to 2 GiB.
   std::int64_t most_bytes_in_one_file = 2'000'000'000;

@@ -336,6 +336,9 @@ CheckpointInfo TrainingRun::checkpoint_info() const {
                               : train_loader_.position()));
   saved.merge(states());
   if (!info_.weights.empty()) saved[kWeights] = utf8_text(info_.weights);
+  for (const auto& [name, text] : info_.notes) {
+    saved[std::string(kCheckpointNote) + name] = utf8_text(text);
+  }
   return {.recipe = info_.recipe,
           .epoch = position_.epoch,
           .step = position_.step,

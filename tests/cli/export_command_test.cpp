@@ -1,6 +1,7 @@
 // `lockstep export` as its users see it.
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -44,6 +45,15 @@ TEST_F(ExportCommand, WritesTheNetOfACheckpoint) {
   EXPECT_EQ(model.sizes.at("input"), "batch,1,28,28");
   EXPECT_EQ(model.sizes.at("output"), "batch,10");
   EXPECT_TRUE(model.initializers.contains("conv1.weight"));
+  const std::map<std::string, std::string> notes = {
+      {"classes", R"(["0","1","2","3","4","5","6","7","8","9"])"},
+      {"input", "[1,28,28]"},
+      {"mean", "[0.1307]"},
+      {"std", "[0.3081]"},
+      {"preparation", "Normalize(mean 0.1307, std 0.3081)"},
+      {"recipe", "mnist"}};
+  for (const auto& [name, text] : notes) EXPECT_EQ(model.metadata.at(name), text) << name;
+  EXPECT_EQ(model.metadata.size(), notes.size() + 1) << "and that of LibTorch, but no paths";
 
   const ProgramResult fixed =
       export_to("fixed.onnx", {"--batch-size", "3", "--opset", "17", "--half"});
@@ -94,6 +104,16 @@ TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
   };
   for (const Case& each : cases) {
     expect_one_error(export_to("net.onnx", each.arguments), 2, each.text, each.text);
+  }
+  std::filesystem::create_directory(scratch / "empty");
+  const Case places[] = {
+      {{in_scratch("empty")}, "empty holds no checkpoint; give the folder"},
+      {{in_scratch("empty/best")}, "empty/best does not exist; give the folder"},
+      {{in_scratch("run/best")}, "run/best does not exist: the run has kept no best checkpoint"}};
+  for (const Case& each : places) {
+    expect_one_error(run_to_end({LOCKSTEP_PROGRAM, "export", each.arguments[0], "--onnx",
+                                 in_scratch("net.onnx")}),
+                     2, each.text, each.text);
   }
   EXPECT_FALSE(std::filesystem::exists(scratch / "net.onnx"));
 }

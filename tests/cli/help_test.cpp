@@ -86,6 +86,7 @@ std::vector<ListedOption> listed_options() {
        "--mix",
        cli::choice_names(cli::mix_choices()),
        {"mnist", "--out", "sheet.png"}},
+      {{"evaluate"}, "--split", {"validation", "train", "all"}, {"run"}},
       {{"explain", "pipeline"}, "--schedule", schedule_names()},
       {{"simulate"}, "--strategy", simulate::simulated_strategy_names(), {"run"}},
   };
@@ -188,6 +189,8 @@ TEST(Help, FitsATerminalAndGroupsTheOptionsOfTraining) {
                             {"data", "info"},
                             {"data", "check"},
                             {"data", "preview"},
+                            {"predict"},
+                            {"evaluate"},
                             {"export"},
                             {"bench"},
                             {"bench", "comm"},

@@ -52,6 +52,27 @@ class ImageFolder : public ::testing::Test {
   TemporaryDirectory folder;
 };
 
+// Files of formats that are not read are listed, too: their reader says so.
+TEST_F(ImageFolder, ListsTheFilesOfAllFoldersBelow) {
+  for (const char* name : {"b.png", "a.JPG", "c.gif", "deep/er/1.jpeg", "deep/2.png", "notes.txt"})
+    write(name, "never opened");
+  std::vector<std::string> expected;
+  for (const char* name : {"a.JPG", "b.png", "c.gif", "deep/2.png", "deep/er/1.jpeg"}) {
+    expected.push_back((folder / name).string());
+  }
+  for (const std::string& directory : {folder.path().string(), folder.path().string() + "/"}) {
+    std::vector<std::string> found;
+    for (const auto& path : list_image_files(directory)) found.push_back(path.string());
+    EXPECT_EQ(found, expected) << directory;
+  }
+  write("empty/notes.txt", "no image");
+  const std::string empty = (folder / "empty").string();
+  EXPECT_EQ(message_of<DataError>([&] { list_image_files(empty); }),
+            empty + ": holds no .jpg, .jpeg, .jpe, .jfif or .png file");
+  EXPECT_THAT(message_of<DataError>([&] { list_image_files(folder / "nosuch"); }),
+              HasSubstr("nosuch"));
+}
+
 TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
   write("dog/b.png", png(4, 3, 2));
   write("dog/a.PNG", png(5, 3, 1));

@@ -226,10 +226,12 @@ TEST_F(OnnxExportTest, WritesTheOpsetThatWasAskedFor) {
 
 TEST_F(OnnxExportTest, SaysWhereTheModelAndItsNodesComeFrom) {
   nn::Sequential net = small_net();
-  export_onnx(net, {torch::randn({2, 3, 8, 8})}, path, {.fold_batch_norm = false});
+  export_onnx(net, {torch::randn({2, 3, 8, 8})}, path,
+              {.fold_batch_norm = false, .metadata = {{"classes", "cat"}, {"libtorch", "none"}}});
   const ReadModel model = read_model(path);
   EXPECT_EQ(model.producer, "lockstep");
-  EXPECT_THAT(model.metadata, ElementsAre(::testing::Pair("libtorch", TORCH_VERSION)));
+  EXPECT_THAT(model.metadata, ElementsAre(::testing::Pair("classes", "cat"),
+                                          ::testing::Pair("libtorch", TORCH_VERSION)));
   EXPECT_EQ(model.graph_name, net->name());
   // An operation without parameters counts as part of the module before it.
   EXPECT_THAT(model.node_names, ElementsAre("0/Conv", "1/BatchNormalization", "1/Relu",

@@ -55,6 +55,24 @@ TEST(StandardMetrics, CountClassesByOutputs) {
   EXPECT_EQ(table.rows, (std::vector<std::vector<double>>{{0, 0, 0}, {2, 2, 0}, {2, 0, 2}}));
 }
 
+// They are what softmax and the mean loss are made of.
+TEST(ClassificationTask, GivesProbabilitiesAndLossesOfEachSample) {
+  const torch::Tensor logits = kOutputs.to(torch::kFloat32);
+  const torch::Tensor expected = logits.softmax(1);
+  const ClassificationTask of_logits(MnistNet(), ClassificationLoss::kCrossEntropy);
+  const ClassificationTask of_logarithms(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  EXPECT_TRUE(of_logits.probabilities(logits).equal(expected));
+  EXPECT_TRUE(of_logarithms.probabilities(logits.log_softmax(1)).allclose(expected));
+  const torch::Tensor half = of_logits.probabilities(logits.to(torch::kBFloat16));
+  EXPECT_EQ(half.scalar_type(), torch::kFloat32);
+  const torch::Tensor losses = -expected.gather(1, kTargets.unsqueeze(1)).squeeze(1).log();
+  EXPECT_TRUE(of_logits.sample_losses(logits, kTargets).allclose(losses));
+  EXPECT_TRUE(of_logarithms.sample_losses(logits.log_softmax(1), kTargets).allclose(losses));
+  const torch::Tensor shares = torch::one_hot(kTargets, 3).to(torch::kFloat32);  // as if mixed
+  EXPECT_TRUE(of_logarithms.sample_losses(logits.log_softmax(1), shares).allclose(losses));
+  EXPECT_TRUE(of_logits.loss(logits, kTargets).allclose(losses.mean()));
+}
+
 // 17 * 20 is more than a byte holds.
 TEST(StandardMetrics, CountClassesOfAnyWholeType) {
   const torch::Tensor outputs = torch::eye(20).index_select(0, torch::tensor({3, 17}));

@@ -45,7 +45,7 @@ CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,
         "train: --every-n-train-steps, --keep-checkpoints, --save-top-k and "
         "--background-checkpoints need --out DIR, where checkpoints are kept");
   }
-  options.directory = out / "checkpoints";
+  options.directory = out / kCheckpointsFolder;
   options.link = out / kWeightsLink;
   const OptionCheck check("train");
   if (arguments.every_n_train_steps) {

@@ -14,6 +14,8 @@ namespace lockstep::cli {
 
 /// Name of the link, in a run's folder, to the weights of its newest checkpoint.
 inline constexpr const char* kWeightsLink = "checkpoint.safetensors";
+/// Name of the folder of checkpoints in a run's folder.
+inline constexpr const char* kCheckpointsFolder = "checkpoints";
 
 /// The options as given by the user; absent: the Trainer's default.
 struct CheckpointArguments {

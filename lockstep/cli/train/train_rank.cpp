@@ -18,6 +18,8 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/flag_names.h>
+#include <lockstep/cli/image_type.h>
+#include <lockstep/cli/train/model_notes.h>
 #include <lockstep/cli/train/stop_on_signal.h>
 #include <lockstep/cli/train/train_loggers.h>
 #include <lockstep/cli/train/weights_file.h>
@@ -117,19 +119,6 @@ void warn_of_slow_precision(Precision precision, torch::Device device, int rank)
   log_warning(
       "float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would "
       "compute");
-}
-
-// Autocast would round the images to this type anyway.
-torch::ScalarType image_type(Precision precision, LoaderEngineKind loader) {
-  switch (precision) {
-    case Precision::kBf16:  // not supported by DALI
-      return loader == LoaderEngineKind::kDali ? torch::kFloat32 : torch::kBFloat16;
-    case Precision::kFp16:
-      return torch::kFloat16;
-    case Precision::k32:
-      break;
-  }
-  return torch::kFloat32;
 }
 
 LoaderOptions loader_options(const TrainSettings& settings, torch::Device device) {
@@ -359,6 +348,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
 
   TrainerOptions trainer = trainer_options(settings, data, device, threads);
   trainer.info.setup = setup;
+  trainer.info.notes = model_notes(settings, data, *task);
   if (group.rank() == 0) trainer.listeners = make_listeners(settings, worker, processors);
   StopRequest request;
   if (settings.saves()) trainer.stop_request = &request;

@@ -128,12 +128,23 @@ void collect(const std::string& folder, std::int64_t label, std::vector<ImagesOf
   for (const std::string& name : names.folders) collect(str(folder, '/', name), label, found);
 }
 
+void collect_files(const fs::path& folder, std::vector<fs::path>& found) {
+  const DirectoryNames names = list_directory(folder);
+  for (const std::string& name : names.files) {
+    if (has_extension(name, kReadable) || has_extension(name, kUnreadable)) {
+      found.push_back(folder / name);
+    }
+  }
+  for (const std::string& name : names.folders) collect_files(folder / name, found);
+}
+
+constexpr const char* kNoImages = ": holds no .jpg, .jpeg, .jpe, .jfif or .png file";
+
 // Sorted by the folders' paths, as torchvision sorts the result of os.walk().
 std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int64_t label) {
   std::vector<ImagesOfFolder> found;
   collect(folder, label, found);
-  if (found.empty())
-    throw DataError(str(folder, ": holds no .jpg, .jpeg, .jpe, .jfif or .png file"));
+  if (found.empty()) throw DataError(folder + kNoImages);
   std::sort(found.begin(), found.end(),
             [](const ImagesOfFolder& a, const ImagesOfFolder& b) { return a.path < b.path; });
   return found;
@@ -184,6 +195,15 @@ ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptio
                       static_cast<std::int64_t>(classes.size()),
                       std::make_shared<const FolderSource>(directory, std::move(folders), options),
                       classes);
+}
+
+std::vector<fs::path> list_image_files(const fs::path& directory) {
+  std::vector<fs::path> found;
+  collect_files(directory, found);
+  if (found.empty()) throw DataError(directory.string() + kNoImages);
+  std::sort(found.begin(), found.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  return found;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
@@ -38,5 +39,11 @@ struct LOCKSTEP_API ImageFolderOptions {
 /// .webp): such an image would otherwise be left out silently.
 LOCKSTEP_API ImageDataset load_image_folder(const std::filesystem::path& directory,
                                             const ImageFolderOptions& options = {});
+
+/// The image files in `directory` and in all folders below it, in the order of their paths: those
+/// that load_image_folder() reads, and those whose format it refuses. Throws a DataError if a
+/// folder cannot be read or there is no such file.
+LOCKSTEP_API std::vector<std::filesystem::path> list_image_files(
+    const std::filesystem::path& directory);
 
 }  // namespace lockstep

@@ -38,6 +38,9 @@ struct LOCKSTEP_API CheckpointInfo {
 /// Prefix of the recipe's options (RunInfo::recipe_options) among the settings.
 inline constexpr std::string_view kRecipeOption = "recipe.";
 
+/// Prefix of notes about the use of the model (RunInfo::notes) among the settings.
+inline constexpr std::string_view kCheckpointNote = "note.";
+
 /// Prefix of the loss scaler's tensors in a training state.
 inline constexpr std::string_view kGradScalerState = "grad_scaler.";
 

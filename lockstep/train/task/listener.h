@@ -127,6 +127,9 @@ struct LOCKSTEP_API RunInfo {
   /// Trainer adds "early_stopping" and, unless the recipe's options have a model, "model", the type
   /// of the module.
   std::map<std::string, std::string> provenance{};
+  /// Text by name that checkpoints keep for programs that use the model, such as the names of its
+  /// classes. A resumed run replaces it by its own.
+  std::map<std::string, std::string> notes{};
   std::int64_t first_epoch = 1;  ///< 1, or the epoch in which a resumed run continues
   std::int64_t first_step = 0;   ///< optimizer steps of that epoch done by earlier runs
   std::string resumed_from{};    ///< the checkpoint of a resumed run; known to rank 0

@@ -10,6 +10,7 @@ torch::Tensor negative_log_likelihood(const torch::Tensor& output, const torch::
                                       at::Reduction::Reduction reduction) {
   if (!labels.is_floating_point()) return at::nll_loss(output, labels, {}, reduction);
   const torch::Tensor losses = -(output * labels).sum(1);
+  if (reduction == at::Reduction::None) return losses;
   return reduction == at::Reduction::Mean ? losses.mean() : losses.sum();
 }
 
@@ -38,6 +39,16 @@ torch::Tensor ClassificationTask::reduced_loss(const torch::Tensor& output,
 torch::Tensor ClassificationTask::loss(const torch::Tensor& output,
                                        const torch::Tensor& labels) const {
   return reduced_loss(output, labels, at::Reduction::Mean);
+}
+
+torch::Tensor ClassificationTask::sample_losses(const torch::Tensor& output,
+                                                const torch::Tensor& labels) const {
+  return reduced_loss(output, labels, at::Reduction::None);
+}
+
+torch::Tensor ClassificationTask::probabilities(const torch::Tensor& output) const {
+  const torch::Tensor values = output.to(torch::kFloat32);
+  return loss_ == ClassificationLoss::kCrossEntropy ? values.softmax(1) : values.exp();
 }
 
 void ClassificationTask::evaluate(const torch::Tensor& output, const torch::Tensor& labels,

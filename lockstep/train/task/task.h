@@ -103,6 +103,10 @@ class LOCKSTEP_API ClassificationTask : public OutputTask {
     return forward_(module, images);
   }
   torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const override;
+  /// The loss of each sample, float32 [N].
+  torch::Tensor sample_losses(const torch::Tensor& output, const torch::Tensor& labels) const;
+  /// The probabilities of the classes, float32 [N, classes].
+  torch::Tensor probabilities(const torch::Tensor& output) const;
   /// Adds the loss and the accuracy, and updates the metrics of add_metric().
   void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
                 Metrics& metrics) const override;

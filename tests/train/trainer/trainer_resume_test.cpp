@@ -9,6 +9,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/formats/safetensors.h>
+#include <lockstep/train/checkpoints/checkpoint_folder.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
@@ -353,6 +356,29 @@ TEST(TrainerResume, KnowsWhatTheRunIsMadeFrom) {
   TrainerOptions named = options(1);
   named.info.recipe_options = {{"model", "small"}};
   EXPECT_TRUE(train(named).report.info.provenance.empty()) << "the recipe names its model";
+}
+
+// Notes are for programs that use the model. They are no settings that a resumed run must repeat.
+TEST(TrainerResume, KeepsNotesAboutTheModelInEachFile) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.max_steps = 1;
+  run.checkpoints.directory = directory / "checkpoints";
+  run.info.notes = {{"classes", "[\"caf\xE9\"]"}, {"input", "[1,28,28]"}};
+  train(run);
+  for (const char* name : {kModelFile, kTrainingFile}) {
+    const fs::path path = run.checkpoints.directory / "latest" / name;
+    const MappedFile file(path);
+    const SafetensorsMetadata metadata = parse_safetensors(file.bytes(), path.string()).metadata;
+    EXPECT_EQ(metadata.at("note.classes"), "[\"caf\\xe9\"]") << name;
+    EXPECT_EQ(metadata.at("note.input"), "[1,28,28]") << name;
+  }
+  run.resume = true;
+  run.max_steps = 2;
+  run.info.notes = {{"classes", "[\"dog\"]"}};
+  const testing_support::CapturedLog log;
+  train(run);
+  EXPECT_THAT(log.lines(), ::testing::IsEmpty());
 }
 
 // The resumed run only makes the weights worse.

@@ -1,0 +1,190 @@
+// What the commands that use a trained network compute, compared with its module in eval mode.
+#include <lockstep/cli/trained/model_run.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/cli/trained/class_scores.h>
+#include <lockstep/cli/trained/worst_images.h>
+#include <lockstep/core/error.h>
+#include <lockstep/data/loader/loader.h>
+#include <lockstep/train/checkpoints/checkpoint.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr std::int64_t kDigits = 21;
+
+// Digits, of which those in `damaged` cannot be read.
+class SomeDigits final : public ImageSource {
+ public:
+  explicit SomeDigits(std::vector<std::int64_t> damaged = {})
+      : damaged_(std::move(damaged)), pixels_(kDigits * 28 * 28) {
+    for (std::size_t i = 0; i < pixels_.size(); ++i) {
+      pixels_[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+    }
+  }
+  std::int64_t size() const override { return kDigits; }
+  void read(std::int64_t index, ImageReader& reader) const override {
+    for (const std::int64_t each : damaged_) {
+      if (each == index) throw DataError(lockstep::str("digit ", index, " is damaged\nand more"));
+    }
+    reader.show(ImageView::planar(pixels_.data() + index * 28 * 28, {1, 28, 28}));
+  }
+  std::int64_t label(std::int64_t index) const override { return index % 10; }
+
+ private:
+  std::vector<std::int64_t> damaged_;
+  std::vector<std::uint8_t> pixels_;
+};
+
+ImageDataset some_digits(std::vector<std::int64_t> damaged = {}) {
+  return ImageDataset("digits", {1, 28, 28}, 10,
+                      std::make_shared<const SomeDigits>(std::move(damaged)));
+}
+
+// Writes a checkpoint of MNIST's net with random weights, whose run had batches of 8.
+TrainedModel random_model(const testing_support::TemporaryDirectory& scratch) {
+  torch::manual_seed(4);
+  const std::unique_ptr<Task> task = recipes::find_recipe("mnist").make_task({});
+  const std::filesystem::path path = scratch / "net.safetensors";
+  save_checkpoint(path, task->module(), {},
+                  {.recipe = "mnist",
+                   .settings = {{"fused_kernels", "yes"},
+                                {"note.batch_size", "8"},
+                                {"note.classes", R"(["0","1","2","3","4","5","6","7","8","9"])"},
+                                {"note.preparation", "Normalize(mean 0.1307, std 0.3081)"}}});
+  return load_trained({.checkpoint = path.string()}, /*is_fused=*/true);
+}
+
+struct Computed {
+  std::vector<std::int64_t> indices;
+  std::vector<torch::Tensor> outputs;
+  std::vector<std::int64_t> labels;
+  std::vector<double> losses;
+  std::vector<CorruptImage> unreadable;
+};
+
+Computed computed(const TrainedModel& model, const ImageDataset& digits,
+                  const ComputeArguments& arguments) {
+  Computed all;
+  ModelRun run(model, digits, model.recipe.test_augmentation, arguments, torch::kCPU);
+  for (ModelBatch batch; run.next(batch);) {
+    for (const double loss : sample_losses(model, batch)) all.losses.push_back(loss);
+    for (std::int64_t i = 0; i < batch.size(); ++i) {
+      all.indices.push_back(batch.indices[static_cast<std::size_t>(i)]);
+      all.outputs.push_back(batch.output[i].clone());
+      all.labels.push_back(batch.labels[i].item<std::int64_t>());
+    }
+  }
+  EXPECT_EQ(run.done(), digits.size());
+  all.unreadable = run.unreadable();
+  return all;
+}
+
+TEST(ModelRun, GivesTheOutputsOfTheModuleInEvalMode) {
+  const testing_support::TemporaryDirectory scratch;
+  const TrainedModel model = random_model(scratch);
+  EXPECT_THAT(model.classes, testing::SizeIs(10));
+  EXPECT_EQ(model.class_name(3), "3");
+  const ImageDataset digits = some_digits();
+  for (const int workers : {1, 3}) {
+    for (const std::int64_t batch_size : {8, 5}) {
+      ComputeArguments arguments{.workers = workers};
+      if (batch_size != 8) arguments.batch_size = batch_size;
+      const Computed found = computed(model, digits, arguments);
+      Loader loader(digits, SequentialSampler(digits.size()), model.recipe.test_augmentation,
+                    {.batch_size = batch_size});
+      const torch::NoGradGuard no_grad;
+      model.task->module().eval();
+      std::size_t at = 0;
+      for (const Batch& batch : loader) {
+        const torch::Tensor output = model.task->forward(model.task->module(), batch.images);
+        for (std::int64_t i = 0; i < batch.size; ++i, ++at) {
+          ASSERT_LT(at, found.outputs.size());
+          EXPECT_EQ(found.indices[at], static_cast<std::int64_t>(at));
+          EXPECT_EQ(found.labels[at], static_cast<std::int64_t>(at % 10));
+          EXPECT_TRUE(found.outputs[at].equal(output[i])) << "image " << at;
+          EXPECT_EQ(found.losses[at], -output[i][batch.labels[i]].item<double>());
+        }
+      }
+      EXPECT_EQ(at, found.outputs.size());
+      EXPECT_TRUE(found.unreadable.empty());
+    }
+  }
+}
+
+// A whole batch is damaged, too: images 8 to 15.
+TEST(ModelRun, LeavesOutWhatCannotBeRead) {
+  const testing_support::TemporaryDirectory scratch;
+  const TrainedModel model = random_model(scratch);
+  const std::vector<std::int64_t> damaged = {0, 3, 8, 9, 10, 11, 12, 13, 14, 15, 20};
+  const Computed all = computed(model, some_digits(), {});
+  const Computed rest = computed(model, some_digits(damaged), {.workers = 2});
+  EXPECT_THAT(rest.indices, ElementsAre(1, 2, 4, 5, 6, 7, 16, 17, 18, 19));
+  for (std::size_t i = 0; i < rest.indices.size(); ++i) {
+    const auto index = static_cast<std::size_t>(rest.indices[i]);
+    EXPECT_EQ(rest.labels[i], all.labels[index]);
+    EXPECT_TRUE(rest.outputs[i].allclose(all.outputs[index], 1e-5, 1e-6)) << index;
+  }
+  ASSERT_EQ(rest.unreadable.size(), damaged.size());
+  for (std::size_t i = 0; i < damaged.size(); ++i) {
+    EXPECT_EQ(rest.unreadable[i].index, damaged[i]);
+    EXPECT_EQ(rest.unreadable[i].reason, lockstep::str("digit ", damaged[i], " is damaged"));
+  }
+}
+
+TEST(ClassScores, AreThoseOfTheMatrix) {
+  const std::vector<ClassScores> scores = class_scores({.name = "confusion",
+                                                        .labels = {"cat", "dog", "owl"},
+                                                        .rows = {{2, 1, 0}, {0, 0, 0}, {1, 0, 0}}});
+  ASSERT_EQ(scores.size(), 3U);
+  EXPECT_EQ(scores[0].name, "cat");
+  EXPECT_EQ(scores[0].images, 3);
+  EXPECT_EQ(scores[0].predicted, 3);
+  EXPECT_EQ(scores[0].correct, 2);
+  EXPECT_EQ(scores[0].precision, 2.0 / 3);
+  EXPECT_EQ(scores[0].recall, 2.0 / 3);
+  EXPECT_EQ(scores[0].f1, 4.0 / 6);
+  EXPECT_EQ(scores[1].precision, 0.0);
+  EXPECT_FALSE(scores[1].recall) << "there is no dog";
+  EXPECT_EQ(scores[1].f1, 0.0);
+  EXPECT_FALSE(scores[2].precision) << "no owl was predicted";
+  EXPECT_EQ(scores[2].recall, 0.0);
+  const ClassScores mean = mean_scores(scores);
+  EXPECT_EQ(mean.images, 4);
+  EXPECT_EQ(mean.precision, (2.0 / 3 + 0) / 2);
+  EXPECT_EQ(mean.recall, (2.0 / 3 + 0) / 2);
+  EXPECT_EQ(mean.f1, (4.0 / 6 + 0 + 0) / 3);
+}
+
+TEST(WorstImages, AreThoseWithTheLargestLosses) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const torch::Tensor image = torch::zeros({1, 28, 28});
+  WorstImages worst(3, /*with_pictures=*/false);
+  WorstImages none(0, /*with_pictures=*/true);
+  std::int64_t index = 0;
+  for (const double loss : {1.0, 5.0, 2.0, nan, 5.0, 0.0}) {
+    worst.add({.index = index++, .loss = loss}, image, image);
+    none.add({.loss = loss}, image, image);
+  }
+  std::vector<std::int64_t> found;
+  for (const EvaluatedImage& each : worst.images()) found.push_back(each.index);
+  EXPECT_THAT(found, ElementsAre(3, 1, 4));
+  EXPECT_TRUE(none.images().empty());
+}
+
+}  // namespace
+}  // namespace lockstep::cli
