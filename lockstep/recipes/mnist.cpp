@@ -15,7 +15,7 @@ constexpr ImageShape kShape = {1, 28, 28};
 
 RecipeData generated_digits(const std::string& reason, const RecipeDataOptions& options) {
   if (options.message) {
-    options.message(lockstep::str("MNIST is not here and cannot be fetched (", reason,
+    options.message(lockstep::str("MNIST was not found and could not be downloaded (", reason,
                                   "); training on generated digits instead"));
   }
   const int threads = static_cast<int>(available_cpus().size());

@@ -43,6 +43,13 @@ TEST_F(DataCommand, PacksAFolderAndShowsWhatItHolds) {
   EXPECT_THAT(packed.err, IsEmpty()) << "no bar where there is no terminal";
   const json summary = read_json("pack.json");
   EXPECT_EQ(summary["images"], 12);
+  EXPECT_EQ(summary["file"], in_out("a.pack"));
+  EXPECT_EQ(summary["name"], "images of images");
+  EXPECT_EQ(summary["kind"], "pixels");
+  EXPECT_EQ(summary["skipped_images"], 0);
+  EXPECT_EQ(summary["num_classes"], 2);
+  EXPECT_NEAR(summary["images_per_second"].get<double>() * summary["seconds"].get<double>(), 12,
+              1e-6);
   EXPECT_EQ(summary["bytes"], std::filesystem::file_size(out / "a.pack"));
   EXPECT_EQ(summary["threads"], 3);
 
@@ -145,9 +152,16 @@ TEST_F(DataCommand, ListsKnownDataSets) {
   EXPECT_EQ(list[0]["present"], true);
   EXPECT_EQ(list[1]["present"], false);
   EXPECT_EQ(list[1]["folder"], nullptr);
+  EXPECT_EQ(list[0]["name"], "mnist");
+  EXPECT_EQ(list[0]["folder"], (data / "mnist").string());
+  EXPECT_EQ(list[1]["cache"], (data / "cache/lockstep/cifar10").string());
+  EXPECT_FALSE(list[1].contains("problem"));
 
   data.write("cifar10/test_batch.bin", "alone");
-  EXPECT_THAT(run({"list"}).out, HasSubstr("holds only a part of cifar10: data_batch_1.bin"));
+  EXPECT_THAT(run({"list", "--json", in_out("list.json")}).out,
+              HasSubstr("holds only a part of cifar10: data_batch_1.bin"));
+  EXPECT_THAT(read_json("list.json")[1]["problem"].get<std::string>(),
+              HasSubstr("holds only a part of cifar10: data_batch_1.bin"));
 }
 
 TEST_F(DataCommand, GetsWhatIsMissing) {
@@ -370,6 +384,8 @@ TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
   const json found = read_json("check.json");
   EXPECT_EQ(found["images"], 12);
   EXPECT_EQ(found["threads"], 2);
+  EXPECT_EQ(found["source"], images());
+  EXPECT_EQ(found["name"], "images of images");
   ASSERT_EQ(found["damaged"].size(), 2U);
   EXPECT_EQ(found["damaged"][0]["index"], 1);
   EXPECT_THAT(found["damaged"][1]["reason"].get<std::string>(), HasSubstr("dog/18.png"));

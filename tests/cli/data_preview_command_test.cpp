@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -262,6 +263,49 @@ TEST_F(DataCommand, PreviewsCifar100) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err,
               HasSubstr("--operators recipe is for the data set of a recipe; use crop-flip"));
+}
+
+TEST_F(DataCommand, PreviewsTheOperatorsThatItIsTold) {
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"recipe", {"Normalize"}},
+      {"normalize", {"Normalize"}},
+      {"crop-flip-cutout", {"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize", "Cutout"}},
+      {"random-resized-crop", {"RandomResizedCrop", "RandomHorizontalFlip", "Normalize"}}};
+  for (const auto& [word, operators] : cases) {
+    const ProgramResult result =
+        run({"preview", "mnist", "--operators", word, "--out", in_out("a.png"), "--images", "1",
+             "--versions", "1", "--json", in_out("a.json")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(read_json("a.json")["operators"], json(operators)) << word;
+  }
+}
+
+// The folder that the user names is the only place to search, for recipes and for other data sets.
+TEST_F(DataCommand, LooksForKnownDataWhereItIsTold) {
+  std::filesystem::create_directory(data / "elsewhere");
+  const std::string folder = (data / "elsewhere").string();
+  const std::vector<std::string> commands[] = {{"preview", "mnist", "--out", in_out("x.png")},
+                                               {"preview", "cifar10", "--out", in_out("x.png")},
+                                               {"preview", "cifar100", "--out", in_out("x.png")},
+                                               {"pack", "cifar100", in_out("x.pack")}};
+  for (std::vector<std::string> words : commands) {
+    const std::string expected = str(" in ", folder, " or its subfolder ", words[1], "\n");
+    words.insert(words.end(), {"--data", folder});
+    const ProgramResult result = run(words);
+    EXPECT_EQ(result.exit_code, 1) << words[0] << ' ' << words[1];
+    EXPECT_THAT(result.err, ::testing::StartsWith("error: cannot find ")) << words[0];
+    EXPECT_THAT(result.err, ::testing::EndsWith(expected)) << words[0];
+  }
+  write_mnist(data, "elsewhere/train", 7);
+  write_mnist(data, "elsewhere/t10k", 5);
+  EXPECT_THAT(run({"check", "mnist", "--data", folder}).out,
+              ::testing::StartsWith("MNIST train: 7 images, 0 damaged, in "));
+  EXPECT_THAT(run({"check", "mnist", "--data", folder, "--split", "test"}).out,
+              ::testing::StartsWith("MNIST test: 5 images, 0 damaged, in "));
+  EXPECT_THAT(run({"preview", "mnist", "--data", folder, "--images", "30", "--versions", "1",
+                   "--out", in_out("a.png")})
+                  .out,
+              HasSubstr(": 7 images of MNIST train, 1 version of each, "));
 }
 
 class DaliPreview : public DataCommand, public ::testing::WithParamInterface<const char*> {};

@@ -1,5 +1,6 @@
-// `lockstep report` as its users see it.
+// `lockstep report` and `lockstep doctor` as their users see them.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -7,7 +8,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/strings.h>
 #include <tests/cli/train_command.h>
 #include <tests/report/sample_record.h>
 #include <tests/support/well_formed.h>
@@ -172,6 +176,98 @@ TEST_F(ReportCommand, SaysWhatItCannotDo) {
   EXPECT_THAT(scratch.names(),
               ::testing::ElementsAre("cut.json", "other.json", "pipe", "rows.json", "run"));
   EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
+}
+
+class DoctorCommand : public TrainCommand {
+ protected:
+  // The findings as JSON; text_ has them for people.
+  nlohmann::json findings(Environment environment = {}) {
+    environment.try_emplace("LOCKSTEP_DATA", data.path().string());
+    environment.try_emplace("XDG_CACHE_HOME", in_scratch("cache"));
+    const ProgramResult result =
+        run_to_end({LOCKSTEP_PROGRAM, "doctor", "--json", in_scratch("doctor.json")}, environment);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    text_ = result.out;
+    return nlohmann::json::parse(read_text(scratch / "doctor.json"));
+  }
+
+  std::string text_;
+};
+
+TEST_F(DoctorCommand, FindsWhatThisMachineAndThisBuildHave) {
+  const nlohmann::json found = findings();
+  const std::vector<int> cpus = available_cpus();
+  EXPECT_EQ(found.at("cpus"), nlohmann::json(cpus));
+  EXPECT_THAT(text_, HasSubstr(str("\ncpus        ", cpus.size(), " of ",
+                                   sysconf(_SC_NPROCESSORS_ONLN), " usable (", join(cpus), ")\n")));
+  EXPECT_EQ(found.at("processor"), cpu_model_name());
+  EXPECT_EQ(found.at("simd"), simd_name());
+  const nlohmann::json& memory = found.at("memory");
+  EXPECT_GT(memory.at("available_bytes"), 0);
+  EXPECT_GT(memory.at("total_bytes"), memory.at("available_bytes"));
+  EXPECT_THAT(text_, ContainsRegex("\nmemory      [0-9.]+ .B available of [0-9.]+ .B\n"));
+  const nlohmann::json& libtorch = found.at("libtorch");
+  const bool has_cuda = libtorch.at("cuda_build").get<bool>();
+  EXPECT_THAT(text_, HasSubstr(str("\nlibtorch    ", libtorch.at("version").get<std::string>(),
+                                   has_cuda ? ", CUDA build\n" : ", CPU build\n")));
+  const bool no_gpus = found.at("gpus").at("usable") == 0 && found.at("gpus").at("present").empty();
+  EXPECT_EQ(text_.find("\ngpus        none\n") != std::string::npos, no_gpus);
+  const auto listed = [&](const char* key) {
+    return found.at(key).get<std::vector<std::string>>();
+  };
+  EXPECT_THAT(listed("backends"), ::testing::IsSupersetOf({"shm", "gloo", "hierarchical"}));
+  EXPECT_THAT(listed("backends"), Not(::testing::Contains("auto")));
+  EXPECT_THAT(listed("strategies"),
+              ::testing::ElementsAre("single", "dp", "ddp", "zero1", "pipeline", "hybrid"));
+  EXPECT_THAT(listed("optimizers"), ::testing::ElementsAre("sgd", "adam", "adamw"));
+  EXPECT_THAT(listed("loaders"), ::testing::ElementsAre("native", "cuda", "dali"));
+  EXPECT_THAT(listed("precisions"), ::testing::ElementsAre("32", "bf16", "16"));
+}
+
+TEST_F(DoctorCommand, FindsDataAndALauncher) {
+  nlohmann::json found = findings();
+  EXPECT_EQ(found.at("mnist"), data.path().string());
+  EXPECT_EQ(found.at("cifar10"), nullptr);
+  EXPECT_EQ(found.at("launcher"), nullptr);
+  EXPECT_THAT(text_, HasSubstr(str("\nlauncher    none: ranks are started with --nproc-per-node\n"
+                                   "mnist       ",
+                                   data.path().string(), "\ncifar10     not found here\n")));
+
+  data.write("cifar10/test_batch.bin", "alone");
+  found = findings({{"RANK", "1"},
+                    {"WORLD_SIZE", "3"},
+                    {"LOCAL_RANK", "1"},
+                    {"LOCAL_WORLD_SIZE", "3"},
+                    {"MASTER_ADDR", "127.0.0.1"},
+                    {"MASTER_PORT", "29511"}});
+  EXPECT_EQ(found.at("launcher"),
+            nlohmann::json::parse(R"({"source": "torchrun", "rank": 1, "world_size": 3})"));
+  EXPECT_THAT(text_, HasSubstr("\nlauncher    torchrun: rank 1 of 3\n"));
+  EXPECT_EQ(found.at("cifar10"), nullptr);
+  EXPECT_THAT(text_, HasSubstr(str("\ncifar10     ", (data / "cifar10").string(),
+                                   " holds only a part of cifar10: ")));
+
+  found = findings({{"RANK", "5"}, {"WORLD_SIZE", "2"}});
+  EXPECT_EQ(found.at("launcher"), nullptr);
+  EXPECT_THAT(text_, HasSubstr("\nlauncher    unusable: "));
+}
+
+TEST_F(DoctorCommand, WritesItsAdviceAsJson) {
+  write_sample_record(scratch, "run", {});
+  const ProgramResult result = run_to_end(
+      {LOCKSTEP_PROGRAM, "doctor", in_scratch("run"), "--json", in_scratch("advice.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto advice = nlohmann::json::parse(read_text(scratch / "advice.json"));
+  ASSERT_FALSE(advice.empty());
+  double shares = 0;
+  for (const nlohmann::json& each : advice) {
+    EXPECT_THAT(result.out, HasSubstr("\n" + each.at("limit").get<std::string>() + ", "));
+    EXPECT_THAT(result.out, HasSubstr(str(": ", each.at("figures").get<std::string>(), "\n  ",
+                                          each.at("option").get<std::string>(), '\n')));
+    EXPECT_GE(each.at("share"), 0);
+    shares += each.at("share").get<double>();
+  }
+  EXPECT_LE(shares, 1 + 1e-9);
 }
 
 }  // namespace

@@ -129,6 +129,65 @@ TEST_F(SimulateText, HasTheFiguresAsJson) {
   EXPECT_EQ(json.at("what_if").at(1).at("extrapolations").size(), 0U);
 }
 
+// Every figure has a value of its own, so that none can take the place of another.
+TEST_F(SimulateText, ShowsEachFigureInItsPlace) {
+  cli::SimulateSettings settings = cli::resolve(arguments_);
+  settings.ranks = {8};
+  settings.options.strategy = "zero1";
+  settings.options.algorithm = "tree";
+  settings.options.ranks_per_host = 4;
+  simulate::StepProfile& run = settings.profile;
+  run.strategy = "ddp";
+  run.backend = "gloo";
+  run.ranks = 2;
+  run.steps = 5;
+  run.step_seconds = 0.0125;
+  run.data_seconds = 0.001;
+  run.forward_seconds = 0.002;
+  run.backward_seconds = 0.003;
+  run.optimizer_seconds = 0.004;
+  run.other_seconds = 0.005;
+  run.buckets.resize(1);
+  simulate::PredictedStep step;
+  step.ranks = 8;
+  step.step_seconds = 0.020;
+  step.interval = {.low = 0.018, .high = 0.024};
+  step.efficiency = 0.875;
+  step.exposed_seconds = 0.006;
+  step.taken_seconds = 0.007;
+  step.straggler_seconds = 0.008;
+  step.buckets = 9;
+  step.algorithm = "ring";
+  simulate::PredictedStep other = step;
+  other.step_seconds = 0.010;
+  other.extrapolations = {"why"};
+  const cli::SimulateResult result{
+      .rows = {step}, .answers = {{.name = "faster", .step = other}}, .extrapolations = {"why"}};
+  EXPECT_THAT(
+      cli::simulate_text(settings, result),
+      StartsWith("net: a run of ddp on 2 ranks over gloo, 12.50 ms a step (5 traced steps)\n"
+                 "data 1.00, forward 2.00, backward 3.00, optimizer 4.00, other 5.00 ms; "
+                 "10.0 MB of gradients in 1 bucket\n"
+                 "predicted: zero1 over 100,1, 4 ranks a host\n\n"));
+  settings.format = "markdown";
+  EXPECT_THAT(
+      cli::simulate_text(settings, result),
+      HasSubstr("\n| 8 | 20.00 | 18.00 to 24.00 | 87.5% | 6.00 | 7.00 | 8.00 | 9 | ring |\n"));
+  EXPECT_THAT(cli::simulate_text(settings, result),
+              HasSubstr("\n| faster | 10.00 | 18.00 to 24.00 | 87.5% | 6.00 | 7.00 | 8.00 | 9 | "
+                        "ring, extrapolated |\n"));
+  const auto json = nlohmann::json::parse(cli::to_json(settings, result));
+  EXPECT_EQ(json.at("strategy"), "zero1");
+  EXPECT_EQ(json.at("network"), "100,1");
+  EXPECT_EQ(json.at("algorithm"), "tree");
+  EXPECT_EQ(json.at("ranks_per_host"), 4);
+  EXPECT_EQ(json.at("rows").at(0), nlohmann::json::parse(R"({"ranks": 8, "step_ms": 20.0,
+      "interval_ms": [18.0, 24.0], "efficiency": 0.875, "exposed_ms": 6.0, "taken_ms": 7.0,
+      "straggler_ms": 8.0, "algorithm": "ring", "buckets": 9, "extrapolations": []})"));
+  EXPECT_EQ(json.at("what_if").at(0).at("name"), "faster");
+  EXPECT_EQ(json.at("what_if").at(0).at("step_ms"), 10.0);
+}
+
 TEST_F(SimulateText, RefusesWhatCannotBe) {
   const auto with = [&](auto cli::SimulateArguments::* member, const auto& value) {
     const cli::SimulateArguments before = arguments_;

@@ -57,12 +57,62 @@ TEST_F(LoadData, MnistFromFiles) {
   EXPECT_THAT(messages_, ::testing::IsEmpty());
 }
 
+// A part has its own name and number of images, so that none can take the place of the other.
+TEST_F(LoadData, EachPartFromItsOwnFiles) {
+  lockstep::testing_support::write_mnist(directory_, "data/train", 30);
+  lockstep::testing_support::write_mnist(directory_, "data/t10k", 20);
+  environment_.set("LOCKSTEP_DATA", (directory_ / "data").string());
+  const recipes::RecipeData digits = load("mnist");
+  EXPECT_EQ(digits.train.size(), 30);
+  EXPECT_EQ(digits.train.name(), "MNIST train");
+  EXPECT_EQ(digits.load_test().size(), 20);
+  EXPECT_EQ(digits.load_test().name(), "MNIST test");
+  EXPECT_EQ(digits.fingerprint, "");
+  EXPECT_FALSE(digits.is_split_at_random);
+
+  directory_.write("data/test_batch.bin", cifar_records(10'000));
+  for (int i = 1; i <= 5; ++i) {
+    std::filesystem::create_hard_link(directory_ / "data/test_batch.bin",
+                                      directory_ / lockstep::str("data/data_batch_", i, ".bin"));
+  }
+  const recipes::RecipeData photographs = load("cifar10");
+  EXPECT_EQ(photographs.description, "CIFAR-10");
+  EXPECT_EQ(photographs.train.size(), 50'000);
+  EXPECT_EQ(photographs.load_test().size(), 10'000);
+}
+
+// The user's own folder is the only place to search, and the recipe's own messages name it.
+TEST_F(LoadData, OnlyInTheFolderThatItIsTold) {
+  write_mnist();
+  std::filesystem::create_directory(directory_ / "empty");
+  const std::string folder = (directory_ / "empty").string();
+  for (const char* recipe : {"mnist", "cifar10"}) {
+    EXPECT_THAT(message_of<DataError>(
+                    [&] { recipes::find_recipe(recipe).load_data({.directory = folder}); }),
+                HasSubstr(lockstep::str(" in ", folder, " or its subfolder ", recipe)));
+  }
+  lockstep::testing_support::write_mnist(directory_, "empty/mnist/train", 7);
+  lockstep::testing_support::write_mnist(directory_, "empty/mnist/t10k", 5);
+  const recipes::RecipeData data =
+      recipes::find_recipe("mnist").load_data({.directory = folder, .may_download = false});
+  EXPECT_EQ(data.train.size(), 7);
+  EXPECT_EQ(data.load_test().size(), 5);
+}
+
+TEST_F(LoadData, DownloadsNothingWhereItMayNot) {
+  EXPECT_THAT(message_of<DataError>([&] { load("cifar10", /*may_download=*/false); }),
+              HasSubstr("cannot find the data set cifar10: not in LOCKSTEP_DATA nor in "));
+}
+
 TEST_F(LoadData, GeneratedDigitsWhereNothingMayBeDownloaded) {
   const recipes::RecipeData data = load("mnist", /*may_download=*/false);
   EXPECT_EQ(data.description, "generated digits");
   EXPECT_EQ(data.train.shape(), (ImageShape{1, 28, 28}));
-  EXPECT_THAT(messages_, ElementsAre("MNIST is not here and cannot be fetched (downloads are not "
-                                     "allowed here); training on generated digits instead"));
+  EXPECT_EQ(data.train.size(), 12'000);
+  EXPECT_EQ(data.load_test().size(), 2'000);
+  EXPECT_THAT(messages_,
+              ElementsAre("MNIST was not found and could not be downloaded (downloads are not "
+                          "allowed here); training on generated digits instead"));
 }
 
 #ifdef LOCKSTEP_HAS_DOWNLOADER

@@ -164,7 +164,6 @@ std::int64_t warm_up(StrategyTrainer& trainer, std::int64_t wanted, ProcessGroup
 
 // Counts bytes in a separate step, with another copy of the model, because counting takes time.
 // Only pipelines of threads know the memory of each device.
-// pipelines of threads know what each of their devices holds.
 std::int64_t count_device_bytes(const BenchStrategiesSettings& settings, const StrategyWay& way,
                                 const ProcessGroup& group) {
   if (!way.has_pipeline() || way.ranks > 1) return 0;

@@ -3,15 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <set>
 #include <stop_token>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/measuring/other_programs.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/formats/pack_writer.h>
 #include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
@@ -166,38 +171,82 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
   }
 }
 
+TEST(BenchCommand, RefusesValuesBeforeItMeasures) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"comm", "--seconds", "0"}, "bench comm: --seconds must be from 0.001 to "},
+      {{"comm", "--timeout", "0"}, "bench comm: --timeout must be from 0.1 to "},
+      {{"loader", "--precision", "8"},
+       "bench loader: --precision must be one of 32, bf16, 16, got '8'"},
+      {{"loader", "--rounds", "0"}, "bench loader: --rounds must be at least 1, got 0\n"},
+      {{"loader", "--seconds", "3601"},
+       "bench loader: --seconds must be from 0.001 to 3600, got 3601\n"},
+      {{"loader", "--size", "65537"}, "bench loader: --size must be from 1 to 65536, got 65537\n"},
+      {{"loader", "--threads", "-1"}, "bench loader: --threads: expected whole numbers from 0 to "},
+      {{"loader", "--json", "none/rows.json"},
+       "bench loader: --json: the folder none does not exist; create it first\n"},
+      {{"loader", "--dataset", "cifar100", "--data", "/nowhere"},
+       "the data folder /nowhere does not exist"}};
+  for (const auto& [arguments, error] : cases) {
+    const ProgramResult result = bench(arguments);
+    EXPECT_EQ(result.exit_code, 2) << error;
+    EXPECT_THAT(result.err, StartsWith(str("error: ", error)));
+    EXPECT_EQ(result.error_lines(), 1) << result.err;
+  }
+}
+
+// The line of the table that shows `row`.
+std::string shown_loader_row(const nlohmann::json& row) {
+  auto rounds = row["rounds"].get<std::vector<double>>();
+  std::sort(rounds.begin(), rounds.end());
+  const double rate = row["images_per_second"].get<double>();
+  const double copy = row["copy_images_per_second"].get<double>();
+  std::array<char, 200> line{};
+  std::snprintf(line.data(), line.size(),
+                "%6s%9d%10.0f  (%.0f to %.0f), %.0f%% of a copy of its bytes (%.0f)\n",
+                row["engine"].get<std::string>().c_str(), row["threads"].get<int>(), rate,
+                rounds.front(), rounds.back(), 100 * rate / copy, copy);
+  return line.data();
+}
+
 TEST(BenchCommand, CountsTheImagesOfALoader) {
   const TemporaryDirectory folder;
   for (const char* split : {"train", "t10k"}) write_mnist(folder, split, 64);
   const auto file = folder / "rows";
-  expect_success(bench({"loader",
-                        "--dataset",
-                        "mnist",
-                        "--operators",
-                        "crop-flip-cutout",
-                        "--threads",
-                        "0,2",
-                        "--batch-size",
-                        "3",
-                        "--precision",
-                        "bf16",
-                        "--layout",
-                        "nhwc",
-                        "--rounds",
-                        "3",
-                        "--seconds",
-                        "0.01",
-                        "--data",
-                        folder.path().string(),
-                        "--json",
-                        file.string()}));
+  const ProgramResult result = bench({"loader",
+                                      "--dataset",
+                                      "mnist",
+                                      "--operators",
+                                      "crop-flip-cutout",
+                                      "--threads",
+                                      "0,2",
+                                      "--batch-size",
+                                      "3",
+                                      "--precision",
+                                      "bf16",
+                                      "--layout",
+                                      "nhwc",
+                                      "--rounds",
+                                      "3",
+                                      "--seconds",
+                                      "0.01",
+                                      "--data",
+                                      folder.path().string(),
+                                      "--json",
+                                      file.string()});
+  expect_success(result);
   const auto rows = rows_of(file);
   ASSERT_EQ(rows.size(), 2U);
+  std::string expected =
+      "MNIST train, crop-flip-cutout, batches of 3, precision bf16, nhwc\n"
+      "engine  threads  images/s (median, slowest and fastest of 3 rounds)\n";
+  for (const auto& row : rows) expected += shown_loader_row(row);
+  EXPECT_EQ(result.out, expected);
   EXPECT_EQ(rows[0]["threads"], 0);
   EXPECT_EQ(rows[1]["threads"], 2);
   for (const auto& row : rows) {
     EXPECT_EQ(row["engine"], "native");
     EXPECT_EQ(row["dataset"], "mnist");
+    EXPECT_EQ(row["operators"], "crop-flip-cutout");
     EXPECT_EQ(row["decoding"], "exact");
     EXPECT_EQ(row["precision"], "bf16");
     EXPECT_EQ(row["layout"], "nhwc");
@@ -288,7 +337,10 @@ TEST(BenchCommand, CountsTheImagesOfAFolder) {
   const ProgramResult skipped = bench(skipping);
   ASSERT_EQ(skipped.exit_code, 0) << skipped.err;
   EXPECT_THAT(skipped.err, ::testing::HasSubstr("warning: skipped image 0 of images of "));
-  EXPECT_GT(rows_of(file)[0]["skipped_images"], 0);
+  const auto times = rows_of(file)[0]["skipped_images"].get<int>();
+  EXPECT_GT(times, 0);
+  EXPECT_THAT(skipped.out,
+              ::testing::EndsWith(str(", ", times, " times a damaged image was left out\n")));
 }
 
 TEST(BenchCommand, LoadsImagesOfAsManyPixelsAsItsOptionAllows) {
@@ -323,6 +375,9 @@ TEST(BenchCommand, TimesEveryCollective) {
         EXPECT_LE(row["min_us"], row["median_us"]);
         EXPECT_LE(row["median_us"], row["max_us"]);
         EXPECT_TRUE(backend == "shm" || !row["symmetric"].get<bool>());
+        EXPECT_EQ(row["hosts"], 1);
+        EXPECT_GE(row["processors"], 1);
+        EXPECT_LE(row["processors"], available_cpus().size());
       }
       EXPECT_EQ(collectives.size(), 10U);
       // Nine collectives in two sizes, and the barrier. With shm also on symmetric buffers.
@@ -406,6 +461,24 @@ TEST(BenchCommand, PrintsATable) {
   EXPECT_THAT(result.out, StartsWith("shm, 2 ranks, float32\ncollective"));
   EXPECT_THAT(result.out, HasSubstr("\nall_reduce      auto                  4 KiB  symmetric"));
   EXPECT_THAT(result.out, HasSubstr("\ncopying "));
+}
+
+// Nothing is allocated for a row that does not fit. Algorithms of Lockstep's own need more memory
+// than the backend's.
+TEST(BenchCommand, LeavesOutWhatDoesNotFitIntoMemory) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  const ProgramResult result =
+      bench({"comm", "--collective", "all_reduce,broadcast", "--algorithm", "native,ring",
+             "--private", "--sizes", "1TiB", "--repetitions", "5", "--json", file.string()});
+  expect_success(result);
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("\nleft out: all_reduce of 1024 GiB, for which there is no 4096 GiB of memory"
+                "\nleft out: all_reduce of 1024 GiB, for which there is no 6144 GiB of memory"
+                "\nleft out: broadcast of 1024 GiB, for which there is no 4096 GiB of memory"
+                "\ncopying "));
+  EXPECT_EQ(rows_of(file), nlohmann::json::array());
 }
 
 TEST(BenchCommand, ExplainsAnAlgorithm) {

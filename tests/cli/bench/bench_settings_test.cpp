@@ -2,14 +2,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include <lockstep/bench/collectives/rows.h>
 #include <lockstep/bench/sizes.h>
 #include <lockstep/cli/bench/comm_settings.h>
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
+#include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
@@ -40,16 +50,43 @@ TEST(BenchSizes, ReadsWhatPeopleWrite) {
   }
 }
 
+TEST(BenchSizes, KnowsAllUnits) {
+  const std::pair<const char*, double> units[] = {
+      {"", 1},         {"B", 1},      {"K", 0x1p10},   {"KiB", 0x1p10}, {"M", 0x1p20},
+      {"MiB", 0x1p20}, {"G", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40},   {"TiB", 0x1p40},
+      {"kB", 1e3},     {"MB", 1e6},   {"GB", 1e9},     {"TB", 1e12}};
+  for (const auto& [unit, bytes] : units) {
+    EXPECT_EQ(bench::parse_bytes("--bytes", str(1, unit)), static_cast<std::int64_t>(bytes))
+        << unit;
+  }
+  EXPECT_EQ(bench::parse_bytes("--bytes", "0.5KiB"), 512);
+  EXPECT_EQ(testing_support::message_of<ConfigError>([] { bench::parse_bytes("--bytes", "2TiB"); }),
+            "--bytes: expected a size from 1 byte to 1TiB, such as 64KiB (units: B, KiB, MiB, GiB, "
+            "TiB of 1024, kB, MB, GB, TB of 1000); got '2TiB'");
+  EXPECT_THAT(
+      testing_support::message_of<ConfigError>([] { bench::parse_sizes("--sizes", "4,5x"); }),
+      ::testing::EndsWith("; got '5x'"));
+}
+
 TEST(BenchSizes, WritesWhatPeopleRead) {
   EXPECT_EQ(bench::binary_bytes_text(0), "0 B");
   EXPECT_EQ(bench::binary_bytes_text(1023), "1023 B");
   EXPECT_EQ(bench::binary_bytes_text(1024), "1 KiB");
   EXPECT_EQ(bench::binary_bytes_text(1572864), "1.5 MiB");
   EXPECT_EQ(bench::binary_bytes_text(3e12), "2794 GiB");
+  EXPECT_EQ(bench::binary_bytes_text(99.5 * 1024), "99.5 KiB");
+  EXPECT_EQ(bench::binary_bytes_text(100.25 * 1024), "100 KiB");
+  EXPECT_EQ(bench::binary_bytes_text(1 << 30), "1 GiB");
   EXPECT_EQ(bench::short_number(0.123), "0.12");
   EXPECT_EQ(bench::short_number(12.34), "12.3");
   EXPECT_EQ(bench::short_number(123.4), "123");
   EXPECT_EQ(bench::short_number(12345), "12,345");
+  EXPECT_EQ(bench::short_number(9.25), "9.25");
+  EXPECT_EQ(bench::short_number(10), "10.0");
+  EXPECT_EQ(bench::short_number(99.5), "99.5");
+  EXPECT_EQ(bench::short_number(100), "100");
+  EXPECT_EQ(bench::short_number(999), "999");
+  EXPECT_EQ(bench::short_number(1000), "1,000");
 }
 
 TEST(BenchCommRows, SumUpTheirCalls) {
@@ -68,6 +105,65 @@ TEST(BenchCommRows, KnowHowManyBytesCrossABus) {
   EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kAllGather, 4), 0.75);
   EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kBroadcast, 4), 1);
   EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kBarrier, 4), 0);
+}
+
+// In nccl-tests' words, as docs/benchmarks and users of other tools know them.
+TEST(BenchCommRows, KnowEachCollective) {
+  struct Expected {
+    CallKind kind;
+    const char* name;
+    bool divided;
+    bool in_place;
+    double factor;  // for four ranks
+  };
+  const Expected all[] = {{CallKind::kAllReduce, "all_reduce", false, true, 1.5},
+                          {CallKind::kBroadcast, "broadcast", false, true, 1},
+                          {CallKind::kReduce, "reduce", false, true, 1},
+                          {CallKind::kAllGather, "all_gather", true, false, 0.75},
+                          {CallKind::kGather, "gather", true, false, 0.75},
+                          {CallKind::kScatter, "scatter", true, false, 0.75},
+                          {CallKind::kReduceScatter, "reduce_scatter", true, false, 0.75},
+                          {CallKind::kAllToAll, "all_to_all", true, false, 0.75},
+                          {CallKind::kSend, "send_recv", false, false, 1},
+                          {CallKind::kBarrier, "barrier", false, false, 0}};
+  std::vector<CallKind> kinds;
+  std::vector<std::string> names;
+  for (const Expected& each : all) {
+    kinds.push_back(each.kind);
+    names.emplace_back(each.name);
+    EXPECT_EQ(bench::bench_call_from_name(each.name), each.kind) << each.name;
+    EXPECT_EQ(bench::is_divided(each.kind), each.divided) << each.name;
+    EXPECT_EQ(bench::is_in_place(each.kind), each.in_place) << each.name;
+    EXPECT_DOUBLE_EQ(bench::bus_factor(each.kind, 4), each.factor) << each.name;
+  }
+  EXPECT_EQ(bench::all_bench_calls(), kinds);
+  EXPECT_EQ(bench::bench_call_names(), names);
+  EXPECT_EQ(bench::bench_call_from_name("send"), std::nullopt) << "half of a message";
+}
+
+// Every figure has a value of its own, so that none can take the place of another.
+TEST(BenchCommRows, ShowEachFigureInItsPlace) {
+  const auto row = bench::summarize({.collective = CallKind::kAllReduce,
+                                     .algorithm = "ring",
+                                     .backend = "shm",
+                                     .ranks = 4,
+                                     .hosts = 2,
+                                     .processors = 3,
+                                     .dtype = "float32",
+                                     .bytes = 4'000'000,
+                                     .symmetric = true},
+                                    {400, 200, 100});
+  EXPECT_THAT(bench::bench_comm_heading(),
+              ::testing::MatchesRegex("collective +algorithm +size +memory +median us +min us +max "
+                                      "us +alg GB/s +bus GB/s"));
+  EXPECT_THAT(bench::table_line(row),
+              ::testing::MatchesRegex("all_reduce +ring +3[.]8 MiB +symmetric +200 +100 +400 "
+                                      "+20[.]0 +30[.]0"));
+  EXPECT_EQ(nlohmann::json::parse(bench::to_json({row}))[0], nlohmann::json::parse(R"({
+      "collective": "all_reduce", "algorithm": "ring", "backend": "shm", "ranks": 4, "hosts": 2,
+      "processors": 3, "dtype": "float32", "bytes": 4000000, "in_place": true, "symmetric": true,
+      "median_us": 200.0, "min_us": 100.0, "max_us": 400.0, "algbw_gbps": 20.0,
+      "busbw_gbps": 30.0})"));
 }
 
 TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
@@ -123,6 +219,13 @@ TEST_F(BenchCommSettingsTest, HaveDefaults) {
   EXPECT_EQ(settings.sizes.back(), 256 << 20);
   EXPECT_TRUE(settings.symmetric && settings.private_memory);
   EXPECT_FALSE(settings.explain);
+  EXPECT_EQ(settings.sizes.front(), 4);
+  EXPECT_EQ(settings.sizes[1], 16);
+  EXPECT_EQ(settings.type, detail::DataType::kFloat32);
+  EXPECT_EQ(settings.repetitions, 0);
+  EXPECT_EQ(settings.seconds, 0.5);
+  EXPECT_FALSE(settings.beside_computing);
+  EXPECT_TRUE(settings.speaks());
 }
 
 TEST_F(BenchCommSettingsTest, TakeListsAndChoices) {
@@ -147,6 +250,54 @@ TEST_F(BenchCommSettingsTest, TakeListsAndChoices) {
   EXPECT_EQ(settings.algorithms.size(), 6U);
 }
 
+// Every option has a value of its own, so that none can take the place of another.
+TEST_F(BenchCommSettingsTest, HoldWhatTheOptionsSay) {
+  const testing_support::TemporaryDirectory folder;
+  BenchCommArguments arguments;
+  arguments.backend = "gloo";
+  arguments.nproc_per_node = 5;
+  arguments.sizes = "8,24";
+  arguments.repetitions = 7;
+  arguments.beside_computing = true;
+  arguments.timeout_seconds = 9.5;
+  arguments.json = (folder / "rows.json").string();
+  arguments.trace = (folder / "traces").string();
+  bench::BenchCommSettings settings = resolve(arguments);
+  EXPECT_EQ(settings.backend, "gloo");
+  EXPECT_EQ(settings.world_size, 5);
+  EXPECT_EQ(settings.processors, static_cast<int>(available_cpus().size()));
+  EXPECT_THAT(settings.sizes, ElementsAre(8, 24));
+  EXPECT_EQ(settings.repetitions, 7);
+  EXPECT_TRUE(settings.beside_computing);
+  EXPECT_EQ(settings.timeout, std::chrono::milliseconds(9500));
+  EXPECT_EQ(settings.json, folder / "rows.json");
+  EXPECT_EQ(settings.trace, folder / "traces");
+  arguments.repetitions.reset();
+  arguments.seconds = 1.25;
+  settings = resolve(arguments);
+  EXPECT_EQ(settings.repetitions, 0) << "as many as fit";
+  EXPECT_EQ(settings.seconds, 1.25);
+}
+
+TEST_F(BenchCommSettingsTest, TakeTheEndsOfTheirRanges) {
+  BenchCommArguments arguments;
+  for (const auto& [ranks, repetitions, timeout] :
+       {std::tuple(2, 1, 0.1), std::tuple(127, 1'000'000, 1e6)}) {
+    arguments.nproc_per_node = ranks;
+    arguments.repetitions = repetitions;
+    arguments.timeout_seconds = timeout;
+    const bench::BenchCommSettings settings = resolve(arguments);
+    EXPECT_EQ(settings.world_size, ranks);
+    EXPECT_EQ(settings.repetitions, repetitions);
+    EXPECT_EQ(settings.timeout.count(), static_cast<std::int64_t>(timeout * 1000));
+  }
+  arguments.repetitions.reset();
+  for (const double seconds : {0.001, 1e5}) {
+    arguments.seconds = seconds;
+    EXPECT_EQ(resolve(arguments).seconds, seconds);
+  }
+}
+
 TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
   struct Case {
     std::function<void(BenchCommArguments&)> spoil;
@@ -163,7 +314,10 @@ TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
       {[](auto& a) { a.sizes = "4,x"; },
        "bench comm: --sizes: expected sizes from 1 byte to 1TiB, separated by commas"},
       {[](auto& a) { a.dtype = "complex64"; }, "bench comm: --dtype must be one of float32, "},
+      {[](auto& a) { a.nproc_per_node = 128; },
+       "bench comm: --nproc-per-node must be from 2 to 127, got 128"},
       {[](auto& a) { a.repetitions = 0; }, "bench comm: --repetitions must be from 1 to "},
+      {[](auto& a) { a.repetitions = 1'000'001; }, "--repetitions must be from 1 to 1000000, got"},
       {[](auto& a) { a.seconds = 0; }, "bench comm: --seconds must be from "},
       {[](auto& a) { a.timeout_seconds = 0; }, "bench comm: --timeout must be from "},
       {[](auto& a) { a.out = "x.svg"; }, "bench comm: --out belongs to --explain"},

@@ -17,6 +17,7 @@ namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 TEST(BenchStepRows, SpreadsAreQuartiles) {
   const bench::Spread spread = bench::spread_of({5, 1, 4, 2, 3});
@@ -74,6 +75,57 @@ TEST(BenchStepRows, AreJson) {
                              "exposed_ms", "waited_ms"})
     EXPECT_TRUE(json[0].contains(absent) && json[0][absent].is_null()) << absent;
   EXPECT_EQ(bench::table_line(row).size(), bench::bench_step_heading().size());
+}
+
+// Every figure has a value of its own, so that none can take the place of another.
+TEST(BenchStepRows, ShowEachFigureInItsPlace) {
+  const bench::StepRounds variant = {{{10, 4, {2, 0}}, {20, 4, {4, 0}}, {30, 4, {6, 0}}},
+                                     {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
+  const bench::StepRounds single = {{{9, 1, {}}, {10, 2, {}}, {29, 1, {}}},
+                                    {{8, 1.5, {}}, {8, 1.5, {}}, {8, 1.5, {}}}};
+  const bench::StepRounds in_step = {{{9.25, 1, {}}, {10.25, 1, {}}, {29.25, 1, {}}},
+                                     {{9, 1, {}}, {9, 1, {}}, {9, 1, {}}}};
+  bench::BenchStepRow row;
+  row.model = "resnet18";
+  row.variant = {"zero1", 0.25, "flat", true};
+  row.backend = "gloo";
+  row.ranks = 2;
+  row.threads_per_rank = 6;
+  row.batch_per_rank = 5;
+  row.precision = "bf16";
+  row.optimizer = "adam";
+  row.set_to_none = true;
+  row.rounds = 3;
+  row.steps = 7;
+  row.peak_rss_bytes = 111;
+  row.proportional_bytes = 99;
+  row = bench::summarize(row, variant, &single, &in_step);
+  const auto json = nlohmann::json::parse(bench::to_json({row}))[0];
+  EXPECT_EQ(json, nlohmann::json::parse(R"({
+      "model": "resnet18", "strategy": "zero1", "backend": "gloo", "ranks": 2,
+      "threads_per_rank": 6, "batch_per_rank": 5, "precision": "bf16", "step_ms": 20.0,
+      "step_ms_single": 10.0, "overhead_ms": 2.0, "overhead_ms_quartiles": [1.5, 6.0],
+      "in_step_overhead_ms": 0.25, "over_in_step_ms": 1.75, "over_in_step_ms_quartiles": [1.25, 5.75],
+      "exposed_ms": 0.5, "waited_ms": 3.5, "cpu_ms": 4.0, "cpu_ms_single": 1.5, "optimizer": "adam",
+      "set_to_none": true, "bucket_cap_mb": 0.25, "parameter_memory": "flat",
+      "find_unused_parameters": true, "rounds": 3, "steps": 7, "peak_rss_bytes": 111,
+      "proportional_bytes": 99, "rounds_ms": [11.0, 20.0, 30.0],
+      "single_rounds_ms": [9.0, 10.0, 29.0], "in_step_rounds_ms": [9.25, 10.25, 29.25]})"));
+  EXPECT_THAT(bench::bench_step_heading(),
+              MatchesRegex("strategy +bucket +step ms +single +overhead +quartiles +in step "
+                           "+exposed"));
+  EXPECT_THAT(bench::table_line(row),
+              MatchesRegex("zero1, flat, find unused +0[.]25 MiB +20[.]000 +10[.]000 +2[.]000 "
+                           "+1[.]500 to 6[.]000 +0[.]250 +0[.]500"));
+  row.variant = {"ddp", 25, "as-is", false};
+  EXPECT_THAT(bench::table_line(row), MatchesRegex("ddp +25 MiB +20[.]000 .*"));
+  row.variant.bucket_cap_mb = 1;
+  EXPECT_THAT(bench::table_line(row), MatchesRegex("ddp +1 MiB +20[.]000 .*"));
+  row.variant.bucket_cap_mb.reset();
+  bench::BenchStepRow alone;
+  alone.variant = row.variant;
+  EXPECT_THAT(bench::table_line(bench::summarize(alone, single, nullptr, nullptr)),
+              MatchesRegex("ddp +whole +10[.]000 +- +- +- +- +-"));
 }
 
 class BenchStepSettingsTest : public ::testing::Test {

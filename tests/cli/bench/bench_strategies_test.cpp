@@ -470,6 +470,38 @@ TEST_F(StrategyRowsTest, HaveTheQuartilesOfTheirRounds) {
   }
 }
 
+// Every figure has a value of its own, so that none can take the place of another.
+TEST_F(StrategyRowsTest, ShowEachFigureInItsPlace) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  const bench::StrategyRounds single = rounds_of("single", {20, 20, 20});
+  bench::StrategyRounds ddp = rounds_of("ddp", {8, 10, 16});
+  for (std::vector<bench::RankFigures>& ranks : ddp.figures) {
+    for (const int rank : {0, 1}) {
+      bench::RankFigures& figures = ranks[static_cast<std::size_t>(rank)];
+      figures.processor_ms = 7 + 2 * rank;
+      figures.forward_ms = 2 + 2 * rank;
+      figures.backward_ms = 4 + 2 * rank;
+      figures.communication_ms = 4 - 3 * rank;
+      figures.optimizer_ms = 1 + rank;
+      figures.start_bytes = (10 + rank) * kMiB;
+      figures.peak_bytes = (25 + 6 * rank) * kMiB;
+      figures.proportional_bytes = (12 + rank) * kMiB;
+    }
+  }
+  const bench::StrategyRow row = bench::summarize(settings, ddp, &single);
+  const auto json = nlohmann::json::parse(bench::to_json(settings, {row}))[0];
+  const auto expected = nlohmann::json::parse(R"({"image_size": 28, "optimizer": "sgd", "ranks": 2,
+      "threads_per_rank": 1, "batch_per_rank": 64, "shard_optimizer": false, "processors": 2,
+      "samples_per_second": 12800.0, "processor_ms": 16.0, "utilisation": 0.8, "forward_ms": 3.0,
+      "backward_ms": 5.0, "communication_ms": 2.5, "optimizer_ms": 1.5, "exposed_ms": 1.0,
+      "limited_by": "communication", "limited_by_share": 0.1, "peak_rss_bytes": 32505856,
+      "peak_growth_bytes": 20971520, "proportional_bytes": 26214400, "cuts": null})");
+  for (const auto& [key, value] : expected.items()) EXPECT_EQ(json[key], value) << key;
+  EXPECT_THAT(bench::strategies_text(settings, {row}),
+              ::testing::ContainsRegex("\nddp +2 x 1 +10[.]0 +9[.]00 to 13[.]0 +12,800 +2[.]00 +20 "
+                                       "+25 +80% +exposed 10% *\n"));
+}
+
 // Micro-batches belong to other ways as well; stages and their cuts belong to pipelines alone.
 TEST_F(StrategyRowsTest, HaveStagesOnlyInPipelines) {
   settings.cut = "balance";

@@ -1,5 +1,6 @@
 // `lockstep bench table` with short runs of two recipes, and with programs in place of PyTorch's.
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
@@ -110,7 +112,8 @@ TEST_F(BenchTableCommand, ComparesStrategiesAndKernels) {
     EXPECT_EQ(rows[i]["rounds"], 2);
     EXPECT_EQ(rows[i]["epochs"], 1);
     EXPECT_EQ(rows[i]["max_steps"], 2);
-    EXPECT_FALSE(rows[i]["notes"].empty());
+    EXPECT_THAT(rows[i]["notes"].get<std::vector<std::string>>(),
+                Contains(::testing::EndsWith("; 2 rounds of 1 epoch a row.")));
     EXPECT_GT(rows[i]["efficiency"], 0.0);
   }
 }
@@ -156,10 +159,45 @@ END
   EXPECT_EQ(rows[1]["error"], nullptr);
   EXPECT_EQ(rows[2]["error"], nullptr);
   EXPECT_NE(rows[3]["error"], nullptr);
+  EXPECT_EQ(rows[3]["recipe"], "mnist");
+  EXPECT_EQ(rows[3]["ranks"], 2);
+  EXPECT_EQ(rows[3]["threads_per_rank"], 1);
+  EXPECT_EQ(rows[3]["batch_per_rank"], 8);
+  EXPECT_EQ(rows[3]["global_batch"], 16);
+  const auto notes = rows[0]["notes"].get<std::vector<std::string>>();
+  EXPECT_THAT(notes,
+              Contains(MatchesRegex("Lockstep with LibTorch [^;]+; torch 0[.]1, dataloader[.]")));
+  EXPECT_THAT(notes,
+              Contains(MatchesRegex("[0-9]+ processors? .*, [0-9]+ GPUs?; 1 round of 1 epoch "
+                                    "a row[.]")));
   EXPECT_THAT(read_text(scratch / "peers/words"),
               MatchesRegex("mnist --strategy single --loader dataloader --workers 0 --threads 1 "
                            "--batch-size 8 --max-epochs 1 --max-steps 2 --accelerator cpu "
                            "--precision 32 --data .* --json .*\n"));
+}
+
+// A script in place of Python notes its words, says what a failing program says, and fails.
+TEST_F(BenchTableCommand, StartsAPeerOnSeveralRanksByTorchrun) {
+  scratch.write("peers/train_epochs.py", "");
+  scratch.write("python", R"(#!/bin/sh
+echo "$*" >"$(dirname "$0")/words"
+printf 'Traceback\n  in line 1\nValueError: no GPU\n\n=====\n'
+exit 3
+)");
+  std::filesystem::permissions(scratch / "python", std::filesystem::perms::owner_all);
+  const ProgramResult result =
+      short_mnist_table({"--ranks", "2", "--with-peers", "--peer-python", in_scratch("python"),
+                         "--peers", in_scratch("peers"), "--peer-workers", "3"});
+  expect_one_error(
+      result, 1,
+      "error: bench table: PyTorch's ddp, dataloader with 3 workers, 2 ranks, batch per "
+      "rank 8 failed: ValueError: no GPU\n",
+      "a peer");
+  EXPECT_THAT(read_text(scratch / "words"),
+              MatchesRegex("-m torch.distributed.run --standalone --nproc-per-node 2 "
+                           ".*/peers/train_epochs.py mnist --strategy ddp --loader dataloader "
+                           "--workers 3 --threads 1 --batch-size 16 --max-epochs 1 --max-steps 2 "
+                           "--accelerator cpu --precision 32 --data .* --json .*\n"));
 }
 
 TEST_F(BenchTableCommand, EndsAPeerThatHangs) {
@@ -186,6 +224,19 @@ TEST_F(BenchTableCommand, RefusesBadUsageBeforeItMeasures) {
                           "no-such-python"}),
                    2, "bench table: --peer-python: there is no program 'no-such-python' in PATH",
                    "no python");
+  expect_one_error(
+      table({"cifar10", "--with-peers", "--peers", in_scratch("peers"), "--peer-python", "sh"}), 2,
+      "bench table: --with-peers needs the files of cifar10, which are not here; give --data DIR, "
+      "or `lockstep data get cifar10`",
+      "no data");
+  expect_one_error(
+      run_to_end({LOCKSTEP_PROGRAM, "bench", "table", "mnist"}, {{"RANK", "0"},
+                                                                 {"WORLD_SIZE", "2"},
+                                                                 {"LOCAL_RANK", "0"},
+                                                                 {"LOCAL_WORLD_SIZE", "2"},
+                                                                 {"MASTER_ADDR", "127.0.0.1"},
+                                                                 {"MASTER_PORT", "29511"}}),
+      2, "bench table: it starts its ranks itself; run it without a launcher", "a launcher");
 }
 
 }  // namespace

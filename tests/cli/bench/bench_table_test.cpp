@@ -63,6 +63,13 @@ TEST(BenchTable, TakesMediansOfTheEpochsBehindTheFirstOfAllRounds) {
   EXPECT_DOUBLE_EQ(row.setup_model_s, 0.125);
   EXPECT_DOUBLE_EQ(row.sync_parameters_s, 0.0625);
   EXPECT_DOUBLE_EQ(row.cpu_utilisation, 0.75);
+  EXPECT_DOUBLE_EQ(row.images_per_second, (320 + 1280.0 / 3) / 2);
+  EXPECT_DOUBLE_EQ(row.seconds_to_first_step, 1.5);
+  EXPECT_EQ(row.peak_rss_bytes, 100 << 20);
+  EXPECT_EQ(row.recipe, "mnist");
+  EXPECT_EQ(row.device, "cpu");
+  EXPECT_EQ(row.backend, "shm");
+  EXPECT_EQ(row.peer, "");
   EXPECT_DOUBLE_EQ(row.data_wait_s, 0.35);
   EXPECT_DOUBLE_EQ(row.exposed_communication_s.value(), 0.175);
   EXPECT_FALSE(row.gpu_utilisation);
@@ -140,6 +147,74 @@ TEST(BenchTable, ReadsTheUsageOfGpus) {
                           HasSubstr("300")));
 }
 
+// Every figure has a value of its own, so that none can take the place of another.
+TEST(BenchTable, ShowsEachFigureInItsPlace) {
+  bench::BenchTableRow row;
+  row.way = way_of(2);
+  row.way.fused_kernels = false;
+  row.recipe = "mnist";
+  row.device = "cuda";
+  row.precision = "16";
+  row.backend = "nccl";
+  row.ranks = 2;
+  row.threads_per_rank = 3;
+  row.oversubscribed = true;
+  row.rounds = 6;
+  row.setup_group_s = 1.5;
+  row.setup_loader_s = 2.5;
+  row.setup_model_s = 3.5;
+  row.sync_parameters_s = 4.5;
+  row.batch_per_rank = 4;
+  row.global_batch = 8;
+  row.accumulate_grad_batches = 7;
+  row.iterations_per_epoch = 5;
+  row.first_epoch_s = 8.5;
+  row.epoch_s = 6;
+  row.least_epoch_s = 5.5;
+  row.most_epoch_s = 7.5;
+  row.images_per_second = 1234;
+  row.cpu_utilisation = 0.9;
+  row.gpu_utilisation = 0.7;
+  row.gpu_memory_utilisation = 0.2;
+  row.gpu_power_w = 300.75;
+  row.efficiency = 0.8;
+  row.data_wait_s = 0.125;
+  row.exposed_communication_s = 0.25;
+  row.stage_waits_s = 0.375;
+  row.seconds_to_first_step = 9.5;
+  row.peak_rss_bytes = 64 << 20;
+  EXPECT_THAT(
+      bench::bench_table_text({row}, {}, "markdown"),
+      ::testing::StartsWith(
+          "| strategy | loader | kernels | ranks | threads | batch per rank | iterations | s per "
+          "epoch | range | img/s | efficiency | CPU | wait for data, s | exposed comm., s | peak "
+          "MiB | wait for a stage, s | GPU | GPU memory busy | W per GPU |\n"
+          "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+          "---:|\n"
+          "| ddp | native | libtorch | 2* | 3 | 4 | 5 | 6.000 | 5.500 to 7.500 | 1,234 | 0.80 | "
+          "90% | 0.125 | 0.250 | 64 | 0.375 | 70% | 20% | 301 |\n"
+          "\nSet-up, before the first step:\n\n"
+          "| strategy | loader | kernels | ranks | threads | batch per rank | group, s | loader, s "
+          "| parallel model, s | parameters, s | first epoch, s | start to first step, s |\n"
+          "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+          "| ddp | native | libtorch | 2* | 3 | 4 | 1.500 | 2.500 | 3.500 | 4.500 | 8.500 | 9.500 "
+          "|\n\n- Seconds are medians"));
+  json written = json::parse(bench::bench_table_text({row}, {}, "json"))[0];
+  written.erase("notes");
+  EXPECT_EQ(written, json::parse(R"({
+      "recipe": "mnist", "strategy": "ddp", "loader": "native", "fused_kernels": false,
+      "device": "cuda", "backend": "nccl", "ranks": 2, "threads_per_rank": 3,
+      "oversubscribed": true, "batch_per_rank": 4, "iterations_per_epoch": 5, "rounds": 6,
+      "epochs": 3, "max_steps": null, "includes_warm_up": false, "setup_group_s": 1.5,
+      "setup_loader_s": 2.5, "setup_model_s": 3.5, "sync_parameters_s": 4.5, "first_epoch_s": 8.5,
+      "epoch_s": 6.0, "epoch_least_s": 5.5, "epoch_most_s": 7.5, "images_per_second": 1234.0,
+      "efficiency": 0.8, "cpu_utilisation": 0.9, "gpu_utilisation": 0.7,
+      "gpu_memory_utilisation": 0.2, "gpu_power_w": 300.75, "data_wait_s": 0.125,
+      "exposed_communication_s": 0.25, "stage_waits_s": 0.375, "seconds_to_first_step": 9.5,
+      "peak_rss_bytes": 67108864, "peer": null, "error": null, "precision": "16",
+      "global_batch": 8, "accumulate_grad_batches": 7})"));
+}
+
 std::vector<bench::BenchTableRow> rows_of_all_kinds() {
   bench::TableWay peer = way_of(2);
   peer.peer = bench::TablePeer{.strategy = "ddp", .loader = "dataloader", .workers = 1};
@@ -182,6 +257,42 @@ TEST(BenchTable, HasNoEfficiencyWithoutARankAloneOfTheSameWork) {
     bench::set_efficiencies(rows);
     EXPECT_FALSE(rows[1].efficiency);
   }
+}
+
+// Another loader, other workers, or a rank that failed.
+TEST(BenchTable, ComparesAPeerWithTheSamePeerAlone) {
+  json record = run_of(1, {4, 4});
+  record["torch"] = "2.13.0";
+  const auto peer_row = [&](int ranks, const char* loader, int workers) {
+    bench::TableWay way = way_of(ranks);
+    way.peer = bench::TablePeer{.strategy = "ddp", .loader = loader, .workers = workers};
+    return bench::table_row_of(way, {record.dump()}, 2);
+  };
+  const auto has_efficiency = [&](const bench::BenchTableRow& alone) {
+    std::vector<bench::BenchTableRow> rows = {alone, peer_row(2, "dataloader", 2)};
+    bench::set_efficiencies(rows);
+    return rows[1].efficiency.has_value();
+  };
+  EXPECT_TRUE(has_efficiency(peer_row(1, "dataloader", 2)));
+  EXPECT_FALSE(has_efficiency(peer_row(1, "dataloader", 0)));
+  EXPECT_FALSE(has_efficiency(peer_row(1, "dali", 2)));
+  bench::BenchTableRow failed = peer_row(1, "dataloader", 2);
+  failed.error = "out of memory";
+  EXPECT_FALSE(has_efficiency(failed));
+  EXPECT_EQ(bench::name_of(peer_row(2, "dataloader", 2).way),
+            "PyTorch's ddp, dataloader with 2 workers, 2 ranks, batch per rank 64");
+  EXPECT_EQ(peer_row(1, "dali", 0).peer, "torch 2.13.0, dali");
+}
+
+TEST(BenchTable, ExplainsTheEfficiencyOfOneProcessWithSeveralThreads) {
+  const auto text_of = [](const std::string& strategy, int ranks) {
+    return bench::bench_table_text(
+        {bench::table_row_of(way_of(ranks, strategy), {run_of(1, {5}).dump()}, 2)}, {}, "table");
+  };
+  const char* const sentence = "One process with several threads has the batch of several ranks";
+  EXPECT_THAT(text_of("single", 2), HasSubstr(sentence));
+  EXPECT_THAT(text_of("single", 1), Not(HasSubstr(sentence)));
+  EXPECT_THAT(text_of("dp", 2), Not(HasSubstr(sentence)));
 }
 
 TEST(BenchTable, PrintsOneTableOfEpochsAndOneOfSetUp) {

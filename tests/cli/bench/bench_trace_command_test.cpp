@@ -86,6 +86,8 @@ TEST_F(BenchTraceCommand, ShowsStepsOfEachVariant) {
     for (const char* phase : {"zero gradients", "forward", "optimizer", "reduction"}) {
       EXPECT_EQ(names.count(phase), 10U) << phase;
     }
+    EXPECT_GT(spans("ddp-as-is-buckets-0.01-MiB.json", rank).count("reduction"), 10U)
+        << "several buckets in each step";
     // The span of a bucket's reduction replaces that of the collective it calls.
     EXPECT_EQ(names.count("all_reduce"), 0U);
     // ZeRO on shared memory has barriers only.

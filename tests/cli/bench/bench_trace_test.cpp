@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include <lockstep/bench/collectives/trace_svg.h>
 #include <lockstep/bench/collectives/trace_text.h>
@@ -121,10 +123,66 @@ TEST(TraceText, WrapsLongSteps) {
   EXPECT_THAT(text, HasSubstr("step 1  0 -> 1 +[1]\n        1 -> 0 +[0]\n"));
 }
 
+// A step's line has 32 characters.
+TEST(TraceText, FillsItsColumns) {
+  const bench::TracedRun run = ring_of_two();
+  EXPECT_THAT(bench::trace_text(run, 32, false), HasSubstr("\nstep 1  0 -> 1 +[1]  1 -> 0 +[0]\n"));
+  EXPECT_THAT(bench::trace_text(run, 31, false),
+              HasSubstr("\nstep 1  0 -> 1 +[1]\n        1 -> 0 +[0]\n"));
+}
+
+TEST(TraceText, AlignsTheNumbersOfSteps) {
+  bench::TracedRun run = ring_of_two();
+  run.traces[0].events.push_back({kSend, 9, 1, {0, 2}, 8, 5'000'000, 5'000'000});
+  EXPECT_EQ(bench::step_count(run), 10);
+  EXPECT_THAT(bench::trace_text(run, 60, false),
+              HasSubstr("\nstep  2  0 -> 1  [0]  1 -> 0  [1]\nstep 10  0 -> 1  [0]\n"));
+  EXPECT_THAT(bench::trace_text(run, 20, false),
+              HasSubstr("\nstep  1  0 -> 1 +[1]\n         1 -> 0 +[0]\n"));
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+TEST(TraceText, DrawsBlocksWhereTheTerminalHasThem) {
+  bench::TracedRun run = ring_of_two();
+  // Rank 0 sends for the first fifth of the time; rank 1 does all there is.
+  run.traces[0].events = {{kSend, 0, 1, {2, 2}, 8, 5'000'000, 5'020'000}};
+  const std::string ascii =
+      "rank 0   sssssssssss.......................................\n"
+      "rank 1   .....xxxxxxxxxxxrrrrrrrrr++++++xxxxxrrrrrrrrrrrrrr\n";
+  EXPECT_THAT(bench::trace_text(run, 60, false), HasSubstr(ascii));
+  std::string blocks = ascii.substr(ascii.find("s"));
+  for (const auto& [letter, block] : {std::pair(".", "·"), {"s", "▀"}, {"x", "█"}}) {
+    blocks = replaced(blocks, letter, block);
+  }
+  blocks = replaced(replaced(blocks, "r", "▄"), "▄ank", "rank");
+  const std::string text = bench::trace_text(run, 60, true);
+  EXPECT_THAT(text, HasSubstr("\nstep 1  0 → 1 +[1]  1 → 0  [0]\n"));
+  EXPECT_THAT(text, HasSubstr("rank 0   " + blocks));
+  EXPECT_THAT(text, HasSubstr("\n         ▀ sends  ▄ receives  █ both  + adds  · neither\n"));
+}
+
 TEST(TraceText, SaysWhenRanksShareProcessors) {
   bench::TracedRun run = ring_of_two();
   run.processors = 1;
   EXPECT_THAT(bench::trace_text(run, 80, true), HasSubstr("here 2 ranks shared 1."));
+  EXPECT_THAT(bench::trace_svg(run), HasSubstr("here 2 ranks shared 1."));
+  for (const int processors : {0, 2, 3}) {  // 0: unknown
+    run.processors = processors;
+    EXPECT_THAT(bench::trace_text(run, 80, true), Not(HasSubstr("ranks shared")));
+    EXPECT_THAT(bench::trace_svg(run), Not(HasSubstr("ranks shared")));
+  }
+}
+
+TEST(TraceText, HasNoRateOfAWireThatWasNotMeasured) {
+  EXPECT_EQ(bench::model_text({}),
+            "alpha 0.00 us per message, beta 0.00 ns per byte (0.00 GB/s), gamma 0.00 ns per byte "
+            "added");
 }
 
 std::size_t count_of(const std::string& text, const std::string& part) {
@@ -149,6 +207,40 @@ TEST(TraceSvg, DrawsEveryMessageAndEveryEvent) {
   // The picture is self-contained: it loads nothing and runs no script.
   for (const char* part : {"href", "<script", "<image", "@import", "url(http"})
     EXPECT_THAT(svg, Not(HasSubstr(part)));
+}
+
+// The timelines are 420 pixels wide, for 100 us.
+TEST(TraceSvg, PlacesEventsAndFigures) {
+  const std::string svg = bench::trace_svg(ring_of_two());
+  for (const char* part :
+       {">ring all-reduce of 16 B float32 on 2 ranks over shm</text>",
+        "the piece of the tensor (0 to 1). Solid: added there. Dashed: replaces it.</text>",
+        "The median of 21 runs.</text>", ">step 1</text>", ">step 2</text>", ">16 B</text>",
+        ">90.0 us</text>", ">40.0 us</text>", ">0 us</text>", ">20</text>", ">100</text>",
+        "<title>step 2, receives 1 from 1, 40.0 us</title>",
+        "<title>step 2, sends 1 to 0, 10.0 us</title>",
+        ">alpha 5.00 us per message, beta 0.10 ns per byte (10.0 GB/s), gamma 0.20 ns per byte "
+        "added</text>"}) {
+    EXPECT_THAT(svg, HasSubstr(part));
+  }
+  EXPECT_EQ(count_of(svg, ">rank 0</text>"), 2U) << "a lane and a timeline";
+  EXPECT_EQ(count_of(svg, ">rank 1</text>"), 2U);
+  EXPECT_EQ(count_of(svg, "height=\"8\" class=\"sum\""), 2U);
+  EXPECT_EQ(count_of(svg, "<rect x=\"76\" "), 2U) << "what rank 0 does first";
+  // The last event of rank 1 lasts from 60 to 100 us.
+  EXPECT_THAT(svg, testing::ContainsRegex("<rect x=\"328\" y=\"[0-9.]+\" width=\"168\""));
+}
+
+TEST(TraceSvg, NumbersManyStepsWithoutAWord) {
+  bench::TracedRun run = ring_of_two();
+  const auto add_step = [&](int step) {
+    run.traces[0].events.push_back({kSend, step, 1, {0, 2}, 8, 5'000'000, 5'000'000});
+  };
+  add_step(11);
+  EXPECT_THAT(bench::trace_svg(run), HasSubstr(">step 12</text>"));
+  add_step(12);
+  EXPECT_THAT(bench::trace_svg(run), HasSubstr(">13</text>"));
+  EXPECT_THAT(bench::trace_svg(run), Not(HasSubstr(">step 1</text>")));
 }
 
 TEST(TraceSvg, BalancesItsTags) {

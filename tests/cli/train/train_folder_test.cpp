@@ -51,9 +51,13 @@ class TrainFolder : public TrainCommand {
     words.insert(words.end(), more.begin(), more.end());
     return train(words);
   }
-  ProgramResult export_to(const std::string& name, const std::string& run) const {
-    return run_to_end({LOCKSTEP_PROGRAM, "export", in_scratch(run + "/checkpoint.safetensors"),
-                       "--onnx", in_scratch(name), "--dynamic-batch"});
+  ProgramResult export_to(const std::string& name, const std::string& run,
+                          const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {
+        LOCKSTEP_PROGRAM, "export",         in_scratch(run + "/checkpoint.safetensors"),
+        "--onnx",         in_scratch(name), "--dynamic-batch"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_to_end(words);
   }
   nlohmann::json record(const std::string& name) const {
     return nlohmann::json::parse(read_text(scratch / name));
@@ -201,6 +205,40 @@ TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
   EXPECT_TRUE(model.initializers.contains("decoder.2.weight"));
 }
 
+// Without learning, the mean loss over all images does not depend on their order, but it would if
+// some were trained on twice and others not at all.
+TEST_F(TrainFolder, RanksTrainOnDifferentImages) {
+  write_photos("photos", 30, 2);
+  std::vector<double> losses;
+  for (const char* ranks : {"1", "2"}) {
+    const ProgramResult result = train_folder("autoencoder", "photos",
+                                              {"--nproc-per-node",
+                                               ranks,
+                                               "--image-size",
+                                               "20",
+                                               "--batch-size",
+                                               "8",
+                                               "--threads",
+                                               "1",
+                                               "--workers",
+                                               "0",
+                                               "--max-epochs",
+                                               "1",
+                                               "--lr",
+                                               "0",
+                                               "--limit-val-batches",
+                                               "0",
+                                               "--accelerator",
+                                               "cpu",
+                                               "--json",
+                                               in_scratch("run.json")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(record("run.json")["world_size"], ranks[0] - '0');
+    losses.push_back(record("run.json")["epochs"][0]["train_loss"].get<double>());
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-5);
+}
+
 // Whether images come from the ranks' shared cache or from their files must not change the weights.
 // 40 kB hold some of the images.
 TEST_F(TrainFolder, TheCacheChangesNothing) {
@@ -291,6 +329,10 @@ TEST_F(TrainFolder, AClassifierAndItsWeightsForOtherClasses) {
   const ReadModel model = read_model(scratch / "net.onnx");
   EXPECT_EQ(model.sizes.at("input"), "batch,3,64,64");
   EXPECT_EQ(model.sizes.at("output"), "batch,2");
+  EXPECT_THAT(model.operators, Not(::testing::Contains("BatchNormalization"))) << "folded";
+  ASSERT_EQ(export_to("unfolded.onnx", "two", {"--no-fold-batch-norm"}).exit_code, 0);
+  EXPECT_THAT(read_model(scratch / "unfolded.onnx").operators,
+              ::testing::Contains("BatchNormalization"));
 
   // With another number of classes, the last layer is initialised anew, and the program reports it.
   // Folders that are already split are used as they are.

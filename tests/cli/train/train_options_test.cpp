@@ -3,12 +3,14 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/cli/recipe_names.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/cli/option_table.h>
 
@@ -149,6 +151,13 @@ TEST(TrainOptions, NameTheirRecipesAndDefaults) {
   EXPECT_THAT(help("--val-fraction"),
               testing::EndsWith(" (classify and autoencoder only, default 0.2)"));
   EXPECT_THAT(help("--cache"), testing::HasSubstr(" (classify and autoencoder only, --loader "));
+  // Other commands name the recipes of an option by the same lists.
+  EXPECT_EQ(recipe_names(), (std::vector<std::string>{"mnist", "cifar10", "classify", "autoencoder",
+                                                      "resnet50-split"}));
+  EXPECT_EQ(only_recipes(has_models), "classify only");
+  EXPECT_EQ(only_recipes(has_image_sizes), "classify and autoencoder only");
+  EXPECT_EQ(only_recipes(splits_folder), "classify and autoencoder only");
+  EXPECT_EQ(only_recipes(has_fused_kernels), "mnist only");
   // A run without these options uses these defaults.
   const auto choices_of = [](const char* name) { return resolve_recipe(name, {}).recipe->choices; };
   EXPECT_EQ(choices_of("classify").at(recipes::kModelChoice), "resnet18");

@@ -2,14 +2,18 @@
 #include <lockstep/cli/train/train_outputs.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/cli/flag_names.h>
+#include <lockstep/cli/train/train_loggers.h>
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
@@ -91,6 +95,40 @@ TEST_F(TrainOutputs, TakeWhatTheEnvironmentSaysOfLoggers) {
   arguments_.mlflow_uri.reset();
   environment_.set("MLFLOW_TRACKING_URI", "");
   EXPECT_THAT(refusal(), testing::HasSubstr("must be the address of an MLflow server")) << "empty";
+}
+
+// Numbers and flags are logged as such, and clipping only if there is any.
+TEST_F(TrainOutputs, TellLoggersOfTheSettings) {
+  const auto logged = [&] {
+    std::map<std::string, HyperParameter> by_name;
+    for (const HyperParameter& each : logged_settings(resolve(arguments_))) {
+      by_name.emplace(each.name, each);
+    }
+    return by_name;
+  };
+  arguments_.seed = 24;
+  arguments_.optimizer.lr = 0.25;
+  arguments_.optimizer.nesterov = true;
+  arguments_.max_epochs = 6;
+  auto usual = logged();
+  EXPECT_EQ(std::get<std::int64_t>(usual.at("seed").value), 24);
+  EXPECT_EQ(std::get<double>(usual.at("lr").value), 0.25);
+  EXPECT_EQ(std::get<bool>(usual.at("nesterov").value), true);
+  EXPECT_EQ(std::get<std::string>(usual.at("optimizer").value), "sgd");
+  EXPECT_EQ(std::get<std::string>(usual.at("schedule").value), "cosine to 0 over 6 epochs");
+  EXPECT_NE(std::get<std::string>(usual.at("command").value), "");
+  EXPECT_FALSE(usual.contains("gradient_clip_norm") || usual.contains("gradient_clip_value"));
+  arguments_.optimizer.nesterov = false;
+  arguments_.limits.gradient_clip_norm = 1.5;
+  auto clipped = logged();
+  EXPECT_EQ(std::get<bool>(clipped.at("nesterov").value), false);
+  EXPECT_EQ(std::get<double>(clipped.at("gradient_clip_norm").value), 1.5);
+  EXPECT_FALSE(clipped.contains("gradient_clip_value"));
+  arguments_.limits.gradient_clip_norm.reset();
+  arguments_.limits.gradient_clip_val = 2.5;
+  clipped = logged();
+  EXPECT_EQ(std::get<double>(clipped.at("gradient_clip_value").value), 2.5);
+  EXPECT_FALSE(clipped.contains("gradient_clip_norm"));
 }
 
 TEST_F(TrainOutputs, AreLockedWhileTheSettingsLive) {

@@ -2,9 +2,13 @@
 #include <lockstep/cli/train/train_rank.h>
 
 #include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <c10/util/Logging.h>
 #include <gmock/gmock.h>
@@ -14,11 +18,15 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/data/augment/augment.h>
+#include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
 #include <lockstep/launch/arrivals.h>
 #include <lockstep/train/task/listener.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/colour_folder.h>
 #include <tests/support/scoped_environment.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::cli {
 namespace {
@@ -87,6 +95,81 @@ TEST(TrainRank, SaysThatItHasJoinedAndTrainsAsItsSettingsSay) {
   EXPECT_GE(report.seconds_total, report.seconds_to_first_step);
   ASSERT_EQ(report.epochs.size(), 1U);
   EXPECT_EQ(report.epochs[0].steps, 2);
+}
+
+class KeptSteps final : public Listener {
+ public:
+  void on_step(const StepReport& report) override { losses_[report.epoch].push_back(report.loss); }
+  void on_run_end(const RunReport& report) override { report_ = report; }
+  const std::vector<double>& losses(std::int64_t epoch) { return losses_[epoch]; }
+  const RunReport& report() const { return report_; }
+
+ private:
+  std::map<std::int64_t, std::vector<double>> losses_;
+  RunReport report_{};
+};
+
+// An auto-encoder that learns nothing, on 10 images in batches of 2, and 4 images to validate on.
+class UntaughtRun {
+ public:
+  UntaughtRun() {
+    TrainArguments arguments;
+    arguments.recipe = "autoencoder";
+    arguments.of_recipe.image_size = 20;
+    arguments.accelerator = "cpu";
+    arguments.batch_size = 2;
+    arguments.max_epochs = 2;
+    arguments.threads = 1;
+    arguments.workers = 0;
+    arguments.optimizer.lr = 0;
+    settings_ = resolve(arguments);
+    settings_.quiet = true;
+    settings_.trainer.listeners = {&kept_};
+    testing_support::write_colours(folder_, "train", 10, 1);
+    testing_support::write_colours(folder_, "val", 4, 1, /*first=*/20);
+  }
+
+  TrainSettings& settings() { return settings_; }
+  KeptSteps& run() {
+    train_rank(settings_, [this](const LoadRequest&) {
+      return recipes::RecipeData{
+          .description = "a few colours",
+          .train = load_image_folder(folder_ / "train"),
+          .load_test = [this] { return load_image_folder(folder_ / "val"); }};
+    });
+    return kept_;
+  }
+
+ private:
+  testing_support::TemporaryDirectory folder_;
+  KeptSteps kept_;
+  TrainSettings settings_;
+};
+
+TEST(TrainRank, ShufflesTheImagesAnewInEachEpochAndTrainsOnEachOnce) {
+  UntaughtRun run;
+  KeptSteps& kept = run.run();
+  const RunReport& report = kept.report();
+  ASSERT_EQ(report.epochs.size(), 2U);
+  EXPECT_EQ(kept.losses(1).size(), 5U);
+  EXPECT_EQ(kept.losses(2).size(), 5U);
+  EXPECT_NE(kept.losses(1), kept.losses(2)) << "other images are together";
+  EXPECT_NEAR(report.epochs[0].train_loss, report.epochs[1].train_loss, 1e-6);
+  ASSERT_TRUE(report.test.has_value());
+  EXPECT_EQ(report.test->samples, 4);
+  EXPECT_EQ(report.epochs[0].test->loss, report.epochs[1].test->loss);
+  EXPECT_EQ(report.info.provenance.at("split"), "the data set's own, 10 images to train on");
+}
+
+// The images to validate on have ten times the deviation, and thus an error a hundred times as
+// large.
+TEST(TrainRank, PreparesEachPartByItsOwnOperators) {
+  UntaughtRun run;
+  const auto recipe = std::make_shared<recipes::Recipe>(*run.settings().recipe);
+  recipe->test_augmentation.back() = Normalize{{0, 0, 0}, {0.1, 0.1, 0.1}};
+  run.settings().recipe = recipe;
+  const RunReport report = run.run().report();
+  EXPECT_GT(report.test->loss, 20 * report.epochs[0].train_loss);
 }
 
 // Warnings of LibTorch and its profiler would stand between the lines of the run.
