@@ -246,7 +246,9 @@ TEST(GradScaler, NeedsACapturableOptimizerToSkipOnTheDevice) {
   parameter.mutable_grad() = torch::ones({4});
   Optimizer optimizer({{"p", parameter}}, SgdOptions{.lr = 0.1});
   GradScaler scaler;
-  EXPECT_THROW(scaler.step_on_device(optimizer), ConfigError);
+  EXPECT_THAT(testing_support::message_of<ConfigError>([&] { scaler.step_on_device(optimizer); }),
+              ::testing::HasSubstr("needs its counts there; call set_capturable(true) before"));
+  EXPECT_TRUE(parameter.equal(torch::ones({4})));
 }
 
 TEST(GradScaler, GoesOnFromASavedState) {
@@ -356,6 +358,42 @@ TEST(GradScaler, RefusesMisuse) {
               ::testing::HasSubstr("backoff_factor must be greater than 0"));
   EXPECT_THAT(message([] { GradScaler({.growth_interval = 0}); }),
               ::testing::HasSubstr("growth_interval must be at least 1"));
+  EXPECT_EQ(
+      message([] { GradScaler({.growth_factor = 1, .backoff_factor = 1, .growth_interval = 1}); }),
+      "nothing was thrown");
+}
+
+// A growth in every step, and a scale that stays where it is.
+TEST(GradScaler, FollowsItsOptions) {
+  struct Case {
+    GradScalerOptions options;
+    std::vector<double> scales;  // after a step without overflow, one with it, and one without
+  };
+  for (const Case& c :
+       {Case{{.init_scale = 8, .growth_factor = 4, .growth_interval = 1}, {32, 16, 64}},
+        Case{{.init_scale = 8, .backoff_factor = 0.25}, {8, 2, 2}},
+        Case{{.init_scale = 8, .growth_factor = 1, .backoff_factor = 1, .growth_interval = 1},
+             {8, 8, 8}}}) {
+    GradScaler scaler(c.options);
+    std::vector<double> scales;
+    for (const float value : {1.0F, kInfinity, 1.0F}) {
+      scaler.unscale_({torch::tensor({value})});
+      scaler.update();
+      scales.push_back(scaler.get_scale());
+    }
+    EXPECT_EQ(scales, c.scales);
+  }
+}
+
+// Checkpoints have these names.
+TEST(GradScaler, NamesItsState) {
+  const GradScaler scaler({.init_scale = 8});
+  const auto state = scaler.state();
+  ASSERT_EQ(state.size(), 2U);
+  EXPECT_EQ(state[0].first, "scale");
+  EXPECT_EQ(state[0].second.item<double>(), 8);
+  EXPECT_EQ(state[1].first, "growth_tracker");
+  EXPECT_EQ(state[1].second.item<double>(), 0);
 }
 
 TEST(ClipGradNorm, NamesTheNormThatIsNotFinite) {

@@ -227,6 +227,16 @@ TEST(UpdateRule, RefusesImpossibleOptions) {
       EXPECT_THAT(error.what(), ::testing::HasSubstr(message));
     }
   }
+  const OptimizerOptions accepted[] = {
+      SgdOptions{.lr = 0},
+      SgdOptions{.momentum = 1},
+      SgdOptions{.momentum = 0.1, .nesterov = true},
+      AdamOptions{.lr = 0, .beta1 = 0, .beta2 = 0, .eps = 0},
+      AdamWOptions{.lr = 0, .beta1 = 0, .beta2 = 0, .eps = 0, .weight_decay = 0},
+  };
+  for (const OptimizerOptions& options : accepted) {
+    EXPECT_NO_THROW(detail::make_update_rule(options));
+  }
 }
 
 std::size_t index_in(const Tensors& all, const torch::Tensor& tensor) {

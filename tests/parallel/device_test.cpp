@@ -17,6 +17,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/grad_scaler.h>
+#include <lockstep/parallel/base/existing_device.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
 #include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/ddp/step_recorder.h>
@@ -470,6 +471,21 @@ TEST_F(OnADevice, DataParallelRepeatsADeviceOnlyIfAsked) {
                           "DataParallelOptions::share_gpus"));
   EXPECT_THAT(checked_devices({first, second, first}, /*share_gpus=*/true),
               ElementsAre(first, second, first));
+}
+
+// A process sees two far devices. A device without an index is the current one.
+TEST_F(OnADevice, ADeviceBeyondTheLastIsRefused) {
+  const torch::Device last = far_device::device(far_device::kDevices - 1);
+  EXPECT_EQ(parallel::existing_device(last, "here: "), last);
+  EXPECT_EQ(parallel::existing_device(torch::Device(last.type()), "here: ").index(),
+            far_device::current_device());
+  const std::string refusal = message_of<ConfigError>(
+      [] { parallel::existing_device(far_device::device(far_device::kDevices), "here: "); });
+  EXPECT_THAT(refusal, testing::StartsWith("here: "));
+  EXPECT_THAT(refusal, testing::HasSubstr(":2 does not exist: this process sees 2 "));
+  EXPECT_THAT(refusal, testing::HasSubstr(" devices, the last of which is "));
+  EXPECT_THAT(refusal, testing::EndsWith(":1"));
+  EXPECT_FALSE(parallel::existing_device(torch::Device(torch::kCPU, 0), "").has_index());
 }
 
 }  // namespace

@@ -61,6 +61,40 @@ TEST(Metrics, HaveNamesInTheirOrder) {
   EXPECT_EQ(mean.accuracy(), 0);
 }
 
+TEST(Metrics, HaveTheUnitsThatTheyAreAddedWith) {
+  for (const MetricUnit unit : {MetricUnit::kNumber, MetricUnit::kFraction}) {
+    Metrics metrics;
+    metrics.add("mean", 0.5, 2, unit);
+    metrics.add("mean of a tensor", torch::tensor(0.5), 2, unit);
+    metrics.add_sum("sum", 1.0, 2, unit);
+    metrics.add_sum("sum of a tensor", torch::tensor(1.0), 2, unit);
+    const Evaluation mean = metrics.mean();
+    ASSERT_EQ(mean.values.size(), 4U);
+    for (const MetricValue& value : mean.values) {
+      EXPECT_EQ(value.unit, unit) << value.name;
+      EXPECT_EQ(value.value, 0.5) << value.name;
+    }
+  }
+}
+
+// Both ways to add the answers of a classifier give a share of the samples.
+TEST(Metrics, ShowTheAccuracyAsAFraction) {
+  Metrics tensors, numbers, without_answers;
+  tensors.add(torch::tensor(6.0), torch::tensor(3), 4);
+  numbers.add(6.0, 3.0, 4);
+  without_answers.add(torch::tensor(6.0), torch::Tensor(), 4);
+  for (const Metrics* metrics : {&tensors, &numbers}) {
+    const Evaluation mean = metrics->mean();
+    EXPECT_EQ(mean.loss, 1.5);
+    ASSERT_EQ(mean.values.size(), 1U);
+    EXPECT_EQ(mean.values[0].name, "accuracy");
+    EXPECT_EQ(mean.values[0].value, 0.75);
+    EXPECT_EQ(mean.values[0].unit, MetricUnit::kFraction);
+  }
+  EXPECT_EQ(without_answers.mean().loss, 1.5);
+  EXPECT_TRUE(without_answers.mean().values.empty());
+}
+
 TEST(Metrics, KeepWhatAddsUpToMoreThanFloat32Holds) {
   Metrics metrics;
   const torch::Tensor large = torch::tensor(16777217.0, torch::kFloat64);

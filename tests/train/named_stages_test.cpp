@@ -2,6 +2,7 @@
 #include <lockstep/train/strategies/named_stages.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -137,6 +138,34 @@ TEST(NamedStages, HaveAllParametersAndBuffersOfTheModelAndNoOthers) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : stages[1].buffers) names.push_back(name);
   EXPECT_THAT(names, ElementsAre("1.running_mean", "1.running_var", "1.num_batches_tracked"));
+}
+
+// With 16 bits a stage is wrapped, which must not hide what the stage says about its backward.
+TEST(NamedStages, ComputeInThePrecisionOfTheRunAndKeepTheirBackward) {
+  const torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 2));
+  ClassificationTask task(net, ClassificationLoss::kCrossEntropy, [net](int) {
+    auto stages = pipeline::stage_modules(split(net, {1, 1}));
+    const pipeline::StageModule first = stages[0];
+    stages[0] = pipeline::StageModule(
+        first.module().shared_from_this(),
+        [first](const Tensors& inputs) { return first.forward(inputs); },
+        /*has_whole_backward=*/true);
+    return stages;
+  });
+  for (const auto& [precision, type] :
+       {std::pair(Precision::k32, torch::kFloat32), std::pair(Precision::kBf16, torch::kBFloat16),
+        std::pair(Precision::kFp16, torch::kHalf)}) {
+    const auto stages = named_stages(task, task.module(), 2, {.precision = precision}, "hybrid");
+    ASSERT_EQ(stages.size(), 2U);
+    EXPECT_TRUE(stages[0].module.has_whole_backward()) << type;
+    EXPECT_FALSE(stages[1].module.has_whole_backward()) << type;
+    const Tensors outputs = stages[0].module.forward({torch::ones({4, 3})});
+    EXPECT_EQ(outputs.at(0).scalar_type(), type);
+    EXPECT_EQ(stages[1].module.forward(outputs).at(0).scalar_type(), type);
+    EXPECT_EQ(torch::ones({2, 2}).mm(torch::ones({2, 2})).scalar_type(), torch::kFloat32)
+        << "autocast ends with the stage";
+    EXPECT_TRUE(stages[1].module.module().parameters().at(0).is_same(net->parameters().at(2)));
+  }
 }
 
 // Micro-batches of 3 and 1 samples. The call without a graph is that of a forward that will be

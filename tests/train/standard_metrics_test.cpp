@@ -40,6 +40,8 @@ TEST(StandardMetrics, CountClassesAmongTheBest) {
   EXPECT_EQ(two.values()[0].unit, MetricUnit::kFraction);
   two.reset();
   EXPECT_TRUE(std::isnan(two.values()[0].value));
+  two.update(kOutputs.slice(0, 3), torch::tensor({2}));
+  EXPECT_EQ(two.values()[0].value, 0) << "the correct answers before the reset do not count";
 }
 
 TEST(StandardMetrics, CountClassesByOutputs) {
@@ -49,10 +51,19 @@ TEST(StandardMetrics, CountClassesByOutputs) {
   EXPECT_TRUE(confusion.matrix().equal(torch::tensor({{0, 0, 0}, {2, 2, 0}, {2, 0, 2}})));
   EXPECT_DOUBLE_EQ(confusion.values()[0].value, 0.5);
   EXPECT_EQ(confusion.values()[0].name, "confusion_accuracy");
+  EXPECT_EQ(confusion.values()[0].unit, MetricUnit::kFraction);
+  confusion.matrix().zero_();  // a copy
   const MetricTable table = confusion.tables().at(0);
   EXPECT_EQ(table.name, "confusion");
   EXPECT_EQ(table.labels, (std::vector<std::string>{"cat", "dog", "owl"}));
   EXPECT_EQ(table.rows, (std::vector<std::vector<double>>{{0, 0, 0}, {2, 2, 0}, {2, 0, 2}}));
+  confusion.reset();
+  EXPECT_TRUE(std::isnan(confusion.values()[0].value)) << "no samples";
+  const ConfusionMatrix named(2, {}, "answers");
+  EXPECT_EQ(named.name(), "answers");
+  EXPECT_EQ(named.values()[0].name, "answers_accuracy");
+  EXPECT_EQ(named.tables().at(0).name, "answers");
+  EXPECT_TRUE(named.tables().at(0).labels.empty());
 }
 
 // They are what softmax and the mean loss are made of.
@@ -160,16 +171,28 @@ TEST(StandardMetrics, MeasureErrorsOverAllElements) {
   psnr.reset();
   psnr.update(torch::ones({2}), torch::ones({2}));
   EXPECT_EQ(psnr.values()[0].value, std::numeric_limits<double>::infinity());
+  mse.reset();
+  EXPECT_TRUE(std::isnan(mse.values()[0].value)) << "no elements";
+  mse.update(torch::full({2}, 3.0), torch::zeros({2}));
+  EXPECT_EQ(mse.values()[0].value, 9);
+  EXPECT_EQ(mse.values()[0].name, "mse");
+  Psnr usual;  // for values between 0 and 1
+  usual.update(torch::full({4}, 0.1), torch::zeros({4}));
+  EXPECT_NEAR(usual.values()[0].value, 20, 1e-5);
+  EXPECT_EQ(usual.values()[0].unit, MetricUnit::kNumber);
 }
 
 TEST(StandardMetrics, RefuseWhatTheyCannotTake) {
   EXPECT_THROW(TopKAccuracy(0), ConfigError);
   EXPECT_THROW(ConfusionMatrix(0), ConfigError);
-  EXPECT_THROW(ConfusionMatrix(2, {"cat"}), ConfigError);
+  EXPECT_THROW(ConfusionMatrix(16385), ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([] { ConfusionMatrix(2, {"cat"}); }),
+            "ConfusionMatrix: class_names must have a name for each of 2 classes, or none, got 1");
   EXPECT_THROW(Psnr(0), ConfigError);
   TopKAccuracy five(5);
   EXPECT_THAT(message_of<ConfigError>([&] { five.update(kOutputs, kTargets); }),
               HasSubstr("metric top5_accuracy: the number of classes must be at least 5, got 3"));
+  TopKAccuracy(3).update(kOutputs, kTargets);  // as many as there are classes
   ConfusionMatrix two(2);
   EXPECT_THAT(message_of<ConfigError>([&] { two.update(kOutputs, kTargets); }),
               HasSubstr("got outputs of 3 classes, expected 2"));
@@ -180,8 +203,10 @@ TEST(StandardMetrics, RefuseWhatTheyCannotTake) {
               HasSubstr("got outputs [4, 3] and targets [4]; expected one shape"));
   const torch::Tensor complex = torch::complex(kOutputs, kOutputs);
   for (const auto& [output, target] : {std::pair(complex, kOutputs), {kOutputs, complex}}) {
-    EXPECT_THAT(message_of<ConfigError>([&, &o = output, &t = target] { mse.update(o, t); }),
-                HasSubstr("metric mse: got outputs of type "));
+    EXPECT_THAT(
+        message_of<ConfigError>([&, &o = output, &t = target] { mse.update(o, t); }),
+        testing::AllOf(HasSubstr("metric mse: got outputs of type "),
+                       HasSubstr("; expected real numbers, such as those of view_as_real()")));
   }
 }
 

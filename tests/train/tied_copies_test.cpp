@@ -2,6 +2,7 @@
 #include <lockstep/parallel/pipeline/tied_copies.h>
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -122,6 +123,28 @@ TEST(TiedCopiesOfRanks, RefuseSparseGradients) {
   });
   EXPECT_THAT(errors, Each(HasSubstr("strategy pipeline: the gradient of 'words', which stages on "
                                      "several ranks share, is sparse; make the embedding dense")));
+}
+
+// A weight may be a copy in several pipelines at once.
+TEST(TiedCopiesOfRanks, AreCountedElsewhereUntilTheLastPipelineEnds) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    const torch::Tensor weight = zero_weight();
+    const std::vector<NamedStage> stages = {stage_with({{"weight", weight}}),
+                                            stage_with({{"weight", weight}})};
+    const pipeline::CopiesByRanks both = copies_of_ranks(stages, {0, 1});
+    const bool is_second = group.rank() == 1;
+    LOCKSTEP_CHECK(!pipeline::is_counted_elsewhere(weight), "before any pipeline");
+    {
+      auto first = std::make_unique<pipeline::TiedCopies>("first", both, group);
+      const pipeline::TiedCopies second("second", both, group);
+      LOCKSTEP_CHECK(pipeline::is_counted_elsewhere(weight) == is_second, "in two pipelines");
+      first.reset();
+      LOCKSTEP_CHECK(pipeline::is_counted_elsewhere(weight) == is_second, "in one of them");
+    }
+    LOCKSTEP_CHECK(!pipeline::is_counted_elsewhere(weight), "after both");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 }  // namespace

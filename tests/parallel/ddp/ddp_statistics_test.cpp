@@ -475,5 +475,50 @@ TEST(DdpStatistics, SpansShowTheQueueAndTheReductionOfEachBucket) {
   EXPECT_EQ(sparse.collective, "world step 2 bucket 1");
 }
 
+TEST(DdpStatistics, AreATable) {
+  const DdpStatistics statistics{.steps = 300,
+                                 .measured = 127,
+                                 .rebuilt = true,
+                                 .backward_ms = 10.5,
+                                 .communication_ms = 4.25,
+                                 .hidden_ms = 3,
+                                 .exposed_ms = 1.25,
+                                 .buckets = {{.index = 0,
+                                              .parameters = 2,
+                                              .bytes = 1536,
+                                              .dtype = "Float",
+                                              .ready_ms = 1,
+                                              .start_ms = 1.5,
+                                              .end_ms = 2.25},
+                                             {.index = 1,
+                                              .parameters = 10,
+                                              .bytes = 1 << 20,
+                                              .dtype = "BFloat16",
+                                              .ready_ms = 2,
+                                              .start_ms = 2.25,
+                                              .end_ms = 4},
+                                             {.index = 2,
+                                              .parameters = 1,
+                                              .bytes = 0,
+                                              .dtype = "Float",
+                                              .ready_ms = 3,
+                                              .start_ms = 4,
+                                              .end_ms = 5.5}},
+                                 .ranks = {{.rank = 0, .compute_ms = 20, .wait_ms = 0.125},
+                                           {.rank = 1, .compute_ms = 19.5, .wait_ms = 0.625}}};
+  EXPECT_EQ(to_table(statistics),
+            "300 steps, the last 127 measured; buckets in the order in which gradients arrived\n"
+            "backward 10.500 ms; communication 4.250 ms: 3.000 hidden behind it, 1.250 exposed\n"
+            "bucket parameters         size     dtype   ready ms   start ms     end ms\n"
+            "     0          2      1.5 KiB     Float      1.000      1.500      2.250\n"
+            "     1         10      1.0 MiB  BFloat16      2.000      2.250      4.000\n"
+            "     2          1       sparse     Float      3.000      4.000      5.500\n"
+            "  rank    computes ms   waits for slowest ms\n"
+            "     0         20.000                  0.125\n"
+            "     1         19.500                  0.625\n");
+  EXPECT_THAT(to_table({.steps = 1}), HasSubstr("1 steps, the last 0 measured; buckets in reverse "
+                                                "order of registration\n"));
+}
+
 }  // namespace
 }  // namespace lockstep::parallel

@@ -54,6 +54,9 @@ TEST(PipelineCheck, SaysWhatIsWrong) {
            Defect{"0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0\n",
                   "0SEND_F0: stages 0 and 1 are on one worker, where nothing is sent"},
            Defect{"0F0,0B0,0SEND_B0\n", "0SEND_B0 has nobody on the other side"},
+           Defect{"0F0,0SEND_F0,0B0\n", "worker 0: 0SEND_F0 has nobody on the other side"},
+           Defect{"0F0,0RECV_B0,0B0\n", "worker 0: 0RECV_B0 has nobody on the other side"},
+           Defect{"0RECV_F0,0F0,0B0\n", "worker 0: 0RECV_F0 has nobody on the other side"},
        }) {
     EXPECT_THAT(error_of(table_of(csv, "mine")), HasSubstr(message)) << csv;
   }

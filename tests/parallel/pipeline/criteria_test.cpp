@@ -258,6 +258,15 @@ TEST(StageModule, OfAnAnyModuleTakesOneToThreeTensors) {
             "a stage that is an AnyModule takes one to three tensors, got 4");
 }
 
+TEST(StageModule, SaysHowManyTensorsItGets) {
+  const pipeline::StageModule one(torch::nn::Identity{});
+  const torch::Tensor x = torch::tensor({1.0, 5.0});
+  EXPECT_TRUE(one.forward({x}).at(0).equal(x));
+  EXPECT_EQ(message_of<ConfigError>([&] { one.forward({x, x}); }),
+            "the stage gets 2 tensors, which its module's forward() does not take; more than 6 "
+            "must be one argument, const Tensors&");
+}
+
 TEST(StageModule, NeedsAModuleAndAFunction) {
   const auto identity = [](const Tensors& inputs) { return inputs; };
   const auto refusal = [](std::shared_ptr<torch::nn::Module> module,

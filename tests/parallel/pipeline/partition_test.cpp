@@ -62,12 +62,16 @@ TEST(PipelinePartition, IsAsGoodAsAllWaysToCut) {
 }
 
 TEST(PipelinePartition, RefusesWhatCannotBeCut) {
-  EXPECT_THROW(partition({1}, 2), ConfigError);
+  EXPECT_EQ(testing_support::message_of<ConfigError>([] { partition({1}, 2); }),
+            "cannot cut 1 layers into 2 stages");
   EXPECT_THROW(partition({1}, 0), ConfigError);
   EXPECT_THROW(partition({}, 1), ConfigError);
   EXPECT_EQ(testing_support::message_of<ConfigError>([] { partition({1, -1}, 1); }),
             "the cost of layer 1 is -1");
   EXPECT_THROW(partition({1, std::numeric_limits<double>::quiet_NaN()}, 1), ConfigError);
+  EXPECT_EQ(testing_support::message_of<ConfigError>(
+                [] { partition({std::numeric_limits<double>::infinity(), 1}, 1); }),
+            "the cost of layer 0 is inf");
 }
 
 }  // namespace

@@ -148,5 +148,13 @@ TEST(PipelineTable, KnowsItsReductionsAndMessagesOnEveryWorker) {
   }
 }
 
+TEST(PipelineTable, GetsItsMessagesOnceAndAfterItsReductions) {
+  const Table table = with_messages(table_of("0F0,0B0\n1F0,1B0\n", "mine"));
+  EXPECT_THAT(message_of<InternalError>([&] { with_messages(table); }),
+              HasSubstr("table mine has messages already"));
+  EXPECT_THAT(message_of<InternalError>([&] { with_reductions(table); }),
+              HasSubstr("table mine has messages already"));
+}
+
 }  // namespace
 }  // namespace lockstep::pipeline

@@ -207,6 +207,41 @@ TEST_F(CheckpointStoreTest, ReplacesOneThatWasLeftBehind) {
   EXPECT_TRUE(holds_step(directory / "step-00000002", 2, 5000));
 }
 
+// A step is saved twice if an evaluation comes at the end of an epoch, for instance.
+TEST_F(CheckpointStoreTest, ReplacesItsOwnOfTheSameStep) {
+  CheckpointStore run = store();
+  for (const std::int64_t step : {1, 2}) save_step(run, step);
+  save_step(run, 2, {}, 5000);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000002"));
+  EXPECT_TRUE(holds_step(directory / "step-00000002", 2, 5000));
+}
+
+// Two checkpoints have the step and the value. The one that was written last is found, whatever the
+// order of their names.
+TEST_F(CheckpointStoreTest, IsFoundByTheResultOfItsEvaluation) {
+  const CheckpointOptions options = {.keep_last = 3, .save_top_k = 1};
+  CheckpointStore first = store(options);
+  save_step(first, 1, {{"loss", 0.5}, {"accuracy", 0.25}});
+  save_step(first, 2, {{"loss", 0.5}});
+  CheckpointStore second = store(options);
+  EXPECT_TRUE(second.resume());
+  save_step(second, 1, {{"loss", 0.5}});
+  const fs::path older = directory / "step-00000001", newer = directory / "step-00000001-v2";
+  EXPECT_EQ(find_evaluated(directory, 1, "loss", 0.5), newer);
+  EXPECT_EQ(find_evaluated(directory, 1, "accuracy", 0.25), older);
+  EXPECT_EQ(find_evaluated(directory, 2, "loss", 0.5), directory / "step-00000002");
+  EXPECT_TRUE(find_evaluated(directory, 3, "loss", 0.5).empty()) << "another step";
+  EXPECT_TRUE(find_evaluated(directory, 2, "loss", 0.25).empty()) << "another value";
+  EXPECT_TRUE(find_evaluated(directory, 2, "accuracy", 0.5).empty()) << "another metric";
+  EXPECT_TRUE(find_evaluated(scratch / "nowhere", 1, "loss", 0.5).empty());
+  formats::CheckpointManifest manifest = read_manifest(older);
+  manifest.sequence = 9;
+  std::ofstream(older / kManifestFile) << formats::serialize_manifest(manifest);
+  EXPECT_EQ(find_evaluated(directory, 1, "loss", 0.5), older);
+  fs::remove(older / kManifestFile);
+  EXPECT_EQ(find_evaluated(directory, 1, "loss", 0.5), newer) << "the other one is damaged";
+}
+
 TEST_F(CheckpointStoreTest, HaveNamesOfStepAndVersion) {
   EXPECT_EQ(checkpoint_name(60), "step-00000060");
   EXPECT_EQ(checkpoint_name(123456789, 12), "step-123456789-v12");

@@ -257,5 +257,72 @@ TEST(RankPipelines, AFailureOfOneRankEndsTheOthers) {
   }
 }
 
+// A strategy may serve several runs. The first one has communicated for longer than the step of the
+// second.
+TEST(ReplicasOnRanks, CountOnlyTheCommunicationOfTheirRun) {
+  const auto errors = run_group(2, "gloo", [](ProcessGroup group) {
+    at::set_num_threads(1);
+    RankLoop loop({"ddp", 1, {}, 0, 1}, group);
+    loop.attach();
+    for (int step = 0; step < 10; ++step) loop.step(/*parts=*/1);
+    EXPECT_GT(loop.phases.communication, 0);
+    loop.attach();
+    loop.phases = {};
+    loop.step(/*parts=*/1);
+    EXPECT_GE(loop.phases.communication, 0);
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(PipelineStrategies, DescribeTheirPipelines) {
+  const StrategyOptions four{
+      .stages = 4, .micro_batches = 3, .schedule = Schedule::kZbV, .recompute = true};
+  const torch::nn::Sequential net = make_staged_net();
+  ClassificationTask task = make_staged_task(net);
+  const auto strategy = make_strategy("pipeline", group_of_one(), four);
+  strategy->attach(task, {});
+  RunInfo info;
+  strategy->describe(info);
+  EXPECT_EQ(strategy->name(), "pipeline");
+  EXPECT_EQ(info.stages, 4);
+  EXPECT_EQ(info.workers, 2) << "each has two stages";
+  EXPECT_EQ(info.micro_batches, 3);
+  EXPECT_EQ(info.schedule, "zbv");
+  EXPECT_TRUE(info.recompute);
+  EXPECT_EQ(info.cuts, (std::vector<std::string>{"1", "3", "5"}));
+  EXPECT_THAT(info.whole_backward, IsEmpty());
+  EXPECT_TRUE(strategy->has_all_processors());
+  const auto alone = make_strategy("pipeline", group_of_one(), {.stages = 1});
+  alone->attach(task, {});
+  EXPECT_FALSE(alone->has_all_processors()) << "with a single worker";
+}
+
+// Only a schedule that splits backwards makes a difference to them.
+TEST(PipelineStrategies, NameTheStagesWhoseBackwardIsNotSplit) {
+  const torch::nn::Sequential net = make_staged_net();
+  ClassificationTask task(net, ClassificationLoss::kCrossEntropy, [net](int stages) {
+    auto modules = cut_staged_net(net, {}, stages);
+    const pipeline::StageModule second = modules.at(1);
+    modules[1] = pipeline::StageModule(
+        second.module().shared_from_this(),
+        [second](const Tensors& inputs) { return second.forward(inputs); },
+        /*has_whole_backward=*/true);
+    return modules;
+  });
+  for (const Precision precision : {Precision::k32, Precision::kBf16}) {
+    for (const Schedule schedule : {Schedule::kZbH1, Schedule::k1F1B}) {
+      const auto strategy =
+          make_strategy("pipeline", group_of_one(), {.stages = 2, .schedule = schedule});
+      strategy->attach(task, {.precision = precision});
+      RunInfo info;
+      strategy->describe(info);
+      EXPECT_EQ(info.whole_backward,
+                schedule == Schedule::kZbH1 ? std::vector<int>{1} : std::vector<int>())
+          << to_string(precision);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::train

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -363,6 +364,21 @@ TEST(TrainerCheckpoints, NeedANumberOfThemToKeep) {
   run.checkpoints.keep_last = 0;
   EXPECT_THAT(testing_support::message_of<ConfigError>([&] { train(run); }),
               HasSubstr("keep_last must be from 1"));
+  const std::pair<CheckpointOptions, const char*> cases[] = {
+      {{.every_n_train_steps = -1}, "checkpoints: every_n_train_steps must be at least 0"},
+      {{.keep_last = 1'000'001}, "checkpoints: keep_last must be from 1"},
+      {{.save_top_k = -1}, "checkpoints: save_top_k must be from 0"},
+      {{.save_top_k = 1'000'001}, "checkpoints: save_top_k must be from 0"},
+      {{.save_top_k = 1, .monitor = ""},
+       "checkpoints: save_top_k needs a monitor, the value that tells which are best"},
+      {{.every_n_train_steps = 1, .keep_last = 1, .save_top_k = 1}, "nothing was thrown"},
+      {{.keep_last = 1'000'000, .save_top_k = 1'000'000}, "nothing was thrown"},
+      {{.save_top_k = 0, .monitor = ""}, "nothing was thrown"},
+  };
+  for (const auto& [options, message] : cases) {
+    EXPECT_THAT(testing_support::message_of<ConfigError>([&, &o = options] { validate(o); }),
+                ::testing::StartsWith(message));
+  }
 }
 
 }  // namespace

@@ -384,6 +384,19 @@ TEST(RecordedMemory, NamesEveryChangeThatAReplayDoesNotSee) {
   }
 }
 
+// A replay would not compute the gradient.
+TEST(RecordedMemory, NamesAParameterThatWasUnfrozen) {
+  torch::nn::Linear layer(2, 2);
+  layer->bias.requires_grad_(false);
+  const RecordedMemory memory(*layer);
+  EXPECT_EQ(message_of<ConfigError>([&] { memory.require_unchanged(); }), "nothing was thrown");
+  layer->bias.requires_grad_(true);
+  EXPECT_EQ(message_of<ConfigError>([&] { memory.require_unchanged(); }),
+            "Trainer: cuda_graph: parameter 'bias' was unfrozen after the step was recorded, which "
+            "its replays do not see; change the module before training, or remove "
+            "TrainerOptions::cuda_graph");
+}
+
 // --- Batches
 
 Batch batch_of(std::int64_t size, at::IntArrayRef image, torch::ScalarType type = torch::kFloat32) {

@@ -235,5 +235,60 @@ TEST(TrainerPictures, ShowTheFirstSamples) {
   }
 }
 
+// One picture after each evaluation at the end of an epoch, on rank 0, if a listener takes it.
+TEST(TrainerPictures, ReachTheListenersOfRankZeroThatTakeThem) {
+  struct PictureTask final : ClassificationTask {
+    PictureTask()
+        : ClassificationTask(make_digits_net(/*dropout=*/false),
+                             ClassificationLoss::kNegativeLogLikelihood) {}
+    std::optional<RunPicture> picture(const Batch&) override {
+      ++made;
+      return RunPicture{.name = "digits", .width = 1, .height = 2, .rgb = {1, 2, 3, 4, 5, 6}};
+    }
+    int made = 0;
+  };
+  struct PictureListener final : Listener {
+    explicit PictureListener(bool given) : takes(given) {}
+    bool takes_pictures() const override { return takes; }
+    void on_picture(const PictureReport& report) override {
+      events += 'p';
+      reports.push_back(report);
+    }
+    void on_epoch_end(const EpochReport&) override { events += 'e'; }
+    const bool takes;
+    std::string events;
+    std::vector<PictureReport> reports;
+  };
+  for (const bool takes : {true, false}) {
+    PictureTask task;
+    PictureListener listener(takes);
+    TrainerOptions run = options(3);
+    run.check_val_every_n_epoch = 2;
+    run.listeners = {&listener};
+    train_staged(run, group_of_one(), {}, task);
+    EXPECT_EQ(listener.events, takes ? "epepe" : "eee") << "after the evaluations of two epochs";
+    EXPECT_EQ(task.made, takes ? 2 : 0);
+    if (!takes) continue;
+    ASSERT_EQ(listener.reports.size(), 2U);
+    EXPECT_EQ(listener.reports[0].epoch, 2);
+    EXPECT_EQ(listener.reports[1].epoch, 3);
+    EXPECT_EQ(listener.reports[1].steps_per_epoch, 6);
+    EXPECT_EQ(listener.reports[1].picture.name, "digits");
+    EXPECT_THAT(listener.reports[1].picture.rgb, ElementsAre(1, 2, 3, 4, 5, 6));
+  }
+  std::vector<int> made(2);
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    PictureTask task;
+    PictureListener listener(true);
+    TrainerOptions run = options(1);
+    run.listeners = {&listener};
+    train_staged(run, group, {.strategy = "ddp"}, task);
+    made[static_cast<std::size_t>(group.rank())] = task.made;
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_THAT(made, ElementsAre(1, 0));
+}
+
 }  // namespace
 }  // namespace lockstep::train

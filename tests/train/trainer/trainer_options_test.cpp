@@ -125,6 +125,10 @@ TEST(TrainerLimits, EvaluateWithinEpochsWithoutAChangeOfTraining) {
   EXPECT_EQ(events_of(run),
             "bsssssse"
             "ssvssvsseE");
+  TrainerOptions blind = options(1);
+  blind.val_check_interval = 2;
+  blind.limit_val_batches = 0;
+  EXPECT_EQ(events_of(blind), "bsssssseE") << "without a loader nothing is evaluated";
   run.check_val_every_n_epoch = 1;
   run.val_check_interval = 3;
   run.accumulate_grad_batches = 2;
@@ -497,12 +501,32 @@ TEST(TrainerLimits, AreChecked) {
       {{.ema_decay = 1.5}, "ema_decay"},
       {{.model_summary_depth = -2}, "model_summary_depth"},
       {{.log_histograms_every_n_steps = -1}, "log_histograms_every_n_steps"},
+      {{.max_epochs = 1'000'000'001}, "max_epochs"},
+      {{.min_epochs = -1}, "min_epochs"},
+      {{.fast_dev_run = 1'000'000'001}, "fast_dev_run"},
+      {{.accumulate_grad_batches = 1'000'000'001}, "accumulate_grad_batches"},
+      {{.ema_decay = -0.5}, "ema_decay"},
   };
   for (const auto& [wrong, name] : cases) {
     EXPECT_THAT(refusal(wrong), testing::StartsWith(std::string(name) == "patience"
                                                         ? "early stopping: patience"
                                                         : std::string("Trainer: ") + name));
   }
+  const TrainerOptions accepted[] = {
+      {.max_epochs = 1'000'000'000},
+      {.min_epochs = 1},
+      {.max_steps = 1},
+      {.early_stopping = EarlyStoppingOptions{.patience = 1}},
+      {.fast_dev_run = 1'000'000'000},
+      {.limit_train_batches = 1},
+      {.accumulate_grad_batches = 1'000'000'000},
+      {.limit_val_batches = 0},
+      {.val_check_interval = 1},
+      {.ema_decay = 0},
+      {.ema_decay = 1},
+      {.model_summary_depth = -1},
+  };
+  for (const TrainerOptions& each : accepted) EXPECT_EQ(refusal(each), "nothing was thrown");
 }
 
 TEST(TrainerLimits, BelongToTheIdentityOfARun) {
@@ -523,6 +547,50 @@ TEST(TrainerLimits, BelongToTheIdentityOfARun) {
   EXPECT_EQ(settings.at("gradient_clip_value"), "0.5");
   EXPECT_EQ(settings.at("ema_decay"), "0.75");
   EXPECT_EQ(settings.at("ema_updates"), "2");
+}
+
+// Other versions of Lockstep read and write these names.
+TEST(TrainerLimits, AreInCheckpointsBesideTheStatesOfTheRun) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.schedule = {.kind = ScheduleKind::kPlateau};
+  run.early_stopping = EarlyStoppingOptions{};
+  run.info.weights = "mnist.pth";
+  run.info.split = "7";
+  run.info.recipe_options = {{"width", "2"}};
+  train(run);
+  MnistNet net;
+  const NamedTensors training = Optimizer(*net, run.optimizer).state();
+  const auto settings =
+      load_checkpoint(run.checkpoints.directory, *net, training, "digits").settings;
+  const std::pair<const char*, const char*> expected[] = {{"seed", "5"},
+                                                          {"global_batch", "20"},
+                                                          {"world_size", "1"},
+                                                          {"gradient_clip_norm", "none"},
+                                                          {"gradient_clip_value", "none"},
+                                                          {"ema_decay", "none"},
+                                                          {"limit_train_batches", "none"},
+                                                          {"overfit_batches", "0"},
+                                                          {"precision", "32"},
+                                                          {"loader", "native"},
+                                                          {"mix", "none"},
+                                                          {"fused_kernels", "no"},
+                                                          {"accumulate_grad_batches", "1"},
+                                                          {"batch_parts", "whole"},
+                                                          {"split", "7"},
+                                                          {"recipe.width", "2"},
+                                                          {"initial_weights", "mnist.pth"},
+                                                          {"best_watched", "min loss"}};
+  for (const auto& [name, value] : expected) {
+    const auto found = settings.find(name);
+    ASSERT_TRUE(found != settings.end()) << name;
+    EXPECT_EQ(found->second, value) << name;
+  }
+  for (const char* name : {"schedule_state", "early_stopping_state", "best_state"}) {
+    EXPECT_TRUE(settings.contains(name)) << name;
+  }
+  EXPECT_FALSE(settings.contains("ema_updates")) << "the run has no average";
 }
 
 // Modes that were on before a run are on after it, even if the run switches them off.

@@ -93,6 +93,14 @@ TEST(Plateau, RefusesWhatCannotBe) {
         PlateauOptions{.cooldown = -1}, PlateauOptions{.min_lr = -1}, PlateauOptions{.eps = -1}}) {
     EXPECT_THROW(validate(options), ConfigError);
   }
+  EXPECT_EQ(message_of<ConfigError>([] { validate(PlateauOptions{.monitor = ""}); }),
+            "schedule: the metric of a plateau has no name");
+  EXPECT_EQ(message_of<ConfigError>([] { validate(PlateauOptions{.factor = 1}); }),
+            "schedule: factor must be below 1, got 1");
+  EXPECT_NO_THROW(validate(
+      PlateauOptions{.patience = 0, .threshold = 0, .cooldown = 0, .min_lr = 0, .eps = 0}));
+  EXPECT_EQ(message_of<ConfigError>([] { validate(EarlyStoppingOptions{.monitor = ""}); }),
+            "early stopping: the metric has no name");
   PlateauSchedule schedule({}, 1);
   for (const char* state : {"", "1 2 3", "1 2 3 x", "1 2 3 4 5"}) {
     EXPECT_EQ(message_of<CheckpointError>([&] { schedule.restore(state); }),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
@@ -323,6 +325,59 @@ TEST(TrainerProfiler, RefusesWhatCannotBeTraced) {
   EXPECT_EQ(parse_profiler("simple"), Profiler::kSimple);
   EXPECT_EQ(parse_profiler("trace"), Profiler::kTrace);
   EXPECT_THROW(parse_profiler("advanced"), ConfigError);
+}
+
+// The failing run has recorded its second step and a part of the third.
+TEST(TrainerProfiler, EndsItsTraceWithARunThatFails) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.profiler = {.kind = Profiler::kTrace, .trace_file = directory / "trace.json"};
+  CountingListener failing;
+  failing.steps_until_failure = 2;
+  run.listeners = {&failing};
+  EXPECT_THROW(train(run), Error);
+  EXPECT_FALSE(std::filesystem::exists(run.profiler.trace_file));
+  run.listeners.clear();
+  train(run);
+  EXPECT_EQ(names_in_trace(run.profiler.trace_file).count("lockstep: optimizer"), 5U);
+}
+
+TEST(TrainerTrace, HasTheLastSteps) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.limit_val_batches = 0;
+  run.trace = {.file = directory / "run/trace.json", .steps = 2};
+  train(run);
+  const auto names = names_in_trace(run.trace.file);
+  EXPECT_EQ(names.count("step 6"), 1U);
+  EXPECT_EQ(names.count("step 5"), 1U);
+  EXPECT_EQ(names.count("step 4"), 0U);
+  for (const char* phase : {"forward", "backward", "optimizer"}) {
+    EXPECT_EQ(names.count(phase), 2U) << phase;
+  }
+  EXPECT_FALSE(is_recording()) << "after the run";
+}
+
+// An old file must not pass for the trace of this run.
+TEST(TrainerTrace, EndsWithARunThatFails) {
+  TemporaryDirectory directory;
+  directory.write("trace.json", "of an earlier run");
+  TrainerOptions run = options(1);
+  run.trace.file = directory / "trace.json";
+  CountingListener failing;
+  failing.steps_until_failure = 2;
+  run.listeners = {&failing};
+  EXPECT_THROW(train(run), Error);
+  EXPECT_FALSE(is_recording());
+  EXPECT_FALSE(std::filesystem::exists(run.trace.file));
+}
+
+TEST(TrainerTrace, KeepsOneToAHundredSteps) {
+  for (const std::int64_t steps : {-1, 0, 101}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { validate(TraceOptions{.steps = steps}); }),
+                HasSubstr("Trainer: trace.steps must be from 1 to 100"));
+  }
+  for (const std::int64_t steps : {1, 100}) EXPECT_NO_THROW(validate(TraceOptions{.steps = steps}));
 }
 
 }  // namespace

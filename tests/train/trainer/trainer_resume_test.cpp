@@ -189,7 +189,8 @@ TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
 TEST(TrainerResume, NeedsACheckpoint) {
   TrainerOptions nowhere = options(1);
   nowhere.resume = true;
-  EXPECT_THROW(train(nowhere), ConfigError);
+  EXPECT_EQ(testing_support::message_of<ConfigError>([&] { train(nowhere); }),
+            "Trainer: resume needs a folder of checkpoints; set CheckpointOptions::directory");
 }
 
 TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {

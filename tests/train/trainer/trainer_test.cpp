@@ -14,6 +14,7 @@
 #include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/train/strategies/replica_strategy.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
 #include <tests/train/staged_net.h>
 #include <tests/train/trainer/trainer_runs.h>
 
@@ -40,6 +41,10 @@ TEST(Trainer, LearnsAndReportsWhatHappened) {
     EXPECT_EQ(epoch.busy_processors.has_value(), busy_seconds(available_cpus()).has_value());
     EXPECT_GE(epoch.busy_processors.value_or(0), 0);
     EXPECT_NEAR(epoch.images_per_second * epoch.seconds, kImages, 1e-6);
+    EXPECT_EQ(epoch.steps, 6);
+    EXPECT_GT(epoch.processor_seconds, 0);
+    EXPECT_GT(epoch.rss_bytes, 0);
+    EXPECT_FALSE(epoch.gpu) << "the run is on the CPU";
   }
   EXPECT_LT(report.epochs.back().train_loss, report.epochs.front().train_loss);
   EXPECT_EQ(report.info.strategy, "single");
@@ -54,7 +59,15 @@ TEST(Trainer, LearnsAndReportsWhatHappened) {
   EXPECT_EQ(report.info.first_epoch, 1);
   EXPECT_EQ(report.info.first_step, 0);
   EXPECT_EQ(report.info.max_epochs, 4);
+  EXPECT_GT(report.info.setup.model, 0);
+  EXPECT_EQ(report.info.setup.synchronization, 0) << "there is no other rank";
   EXPECT_FALSE(report.already_complete);
+  EXPECT_EQ(report.stop_reason, "");
+  EXPECT_EQ(report.skipped_images, 0);
+  EXPECT_TRUE(report.profile.empty());
+  EXPECT_GT(report.peak_rss_bytes, 0);
+  ASSERT_TRUE(report.test);
+  EXPECT_EQ(report.test->loss, report.epochs.back().test->loss);
   EXPECT_GT(report.seconds_to_first_step, 0);
   double later_epochs = 0;
   for (std::size_t i = 1; i < 4; ++i) later_epochs += report.epochs[i].seconds;
@@ -76,6 +89,13 @@ TEST(Trainer, TellsListenersInOrder) {
             "E");
   EXPECT_EQ(listener.last.images, kImages);
   EXPECT_EQ(listener.last.step, 6);
+  EXPECT_EQ(listener.last.epoch, 2);
+  EXPECT_EQ(listener.last.steps_per_epoch, 6);
+  EXPECT_GT(listener.last.loss, 0);
+  EXPECT_GT(listener.last.seconds, 0);
+  EXPECT_FALSE(listener.last.momentum) << "the schedule does not change it";
+  EXPECT_DOUBLE_EQ(listener.last.learning_rate,
+                   0.05 * learning_rate_factor(two.schedule, 11, 6, 12));
 }
 
 TEST(Trainer, MaxStepsEndsInTheMiddleOfAnEpoch) {
@@ -123,6 +143,8 @@ TEST(Trainer, KnowsWhatTheLoaderSaysOfTheRun) {
     EXPECT_EQ(info.global_batch, kGlobalBatch);
     EXPECT_EQ(info.loader, "native");
     EXPECT_EQ(info.threads_per_rank, 1);
+    EXPECT_GT(info.setup.synchronization, 0);
+    EXPECT_GT(info.setup.model, 0) << "without the synchronization";
   });
   EXPECT_EQ(errors, testing_support::no_errors(2));
 }
@@ -130,7 +152,9 @@ TEST(Trainer, KnowsWhatTheLoaderSaysOfTheRun) {
 TEST(Trainer, RefusesAListenerThatIsNotThere) {
   TrainerOptions one = options(1);
   one.listeners = {std::unique_ptr<Listener>()};
-  EXPECT_THROW(Trainer(one, make_strategy("single", group_of_one())), ConfigError);
+  EXPECT_EQ(testing_support::message_of<ConfigError>(
+                [&] { Trainer(one, make_strategy("single", group_of_one())); }),
+            "Trainer: a listener is a null pointer");
 }
 
 TEST(Trainer, TakesATestLoaderAsItIs) {
@@ -170,6 +194,42 @@ TEST(Trainer, TellsItsListenersThatTheRunFailed) {
     EXPECT_EQ(ends, std::vector<std::string>{"the listener failed"}) << "the options keep it";
   }
   EXPECT_EQ(ends, (std::vector<std::string>{"the listener failed", "gone"}));
+}
+
+// Rank 1 fails with an exception that is no std::exception. Only rank 0 informs its listeners.
+TEST(Trainer, TellsOtherRanksThatAForeignExceptionWasThrown) {
+  class ForeignTask final : public ClassificationTask {
+   public:
+    explicit ForeignTask(bool fails)
+        : ClassificationTask(make_digits_net(/*dropout=*/false),
+                             ClassificationLoss::kNegativeLogLikelihood),
+          fails_(fails) {}
+    torch::Tensor training_step(const Batch& batch) override {
+      if (fails_) throw 42;
+      return ClassificationTask::training_step(batch);
+    }
+
+   private:
+    const bool fails_;
+  };
+  std::vector<std::vector<std::string>> ends(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    ForeignTask task(group.rank() == 1);
+    Loader loader = train_loader(group);
+    TrainerOptions run = options(1);
+    run.listeners = {std::make_unique<Ended>(ends[static_cast<std::size_t>(group.rank())])};
+    try {
+      Trainer(run, make_strategy("ddp", group)).fit(task, loader);
+    } catch (int number) {
+      throw Error(str("the number ", number));
+    }
+  });
+  ASSERT_EQ(errors.size(), 2U);
+  EXPECT_THAT(errors[0], ::testing::HasSubstr(kForeignException));
+  EXPECT_EQ(errors[1], "the number 42");
+  EXPECT_THAT(ends[0], ::testing::ElementsAre(::testing::HasSubstr(kForeignException), "gone"));
+  EXPECT_THAT(ends[1], ::testing::ElementsAre("gone"));
 }
 
 TEST(ClassificationTask, TakesProbabilitiesAsAMixedBatchHasThem) {
@@ -257,6 +317,60 @@ TEST(Trainer, CountsTheImagesThatAreSkippedOnSeveralRanks) {
     });
     EXPECT_EQ(errors, testing_support::no_errors(way.ranks)) << way.run.strategy;
   }
+}
+
+// The images of a data set, of which every `interval`-th cannot be read.
+ImageDataset partly_damaged(const ImageDataset& images, std::int64_t interval) {
+  class Damaged final : public ImageSource {
+   public:
+    Damaged(ImageDataset images, std::int64_t interval)
+        : images_(std::move(images)), interval_(interval) {}
+    std::int64_t size() const override { return images_.size(); }
+    void read(std::int64_t index, ImageReader& reader) const override {
+      if (index % interval_ == 0) throw DataError("damaged");
+      reader.show(images_.image(index));
+    }
+    std::int64_t label(std::int64_t index) const override { return images_.label(index); }
+
+   private:
+    const ImageDataset images_;
+    const std::int64_t interval_;
+  };
+  return ImageDataset("damaged", {1, 28, 28}, 10,
+                      std::make_shared<const Damaged>(images, interval));
+}
+
+// A validation loader may serve several runs.
+TEST(Trainer, CountsTheImagesThatEvaluationsSkip) {
+  const testing_support::CapturedLog log;
+  const ProcessGroup group = group_of_one();
+  const ImageDataset damaged = partly_damaged(test_images(), 11);
+  Loader training = train_loader(group);
+  Loader validation(damaged, EvaluationSampler(damaged.size(), 0, 1), kNormalize,
+                    {.batch_size = 8, .on_corrupt_image = OnCorruptImage::kSkip});
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Trainer trainer(options(2), make_strategy("single", group));
+  const RunReport report = trainer.fit(task, training, validation);
+  EXPECT_EQ(report.skipped_images, 2 * 3);
+  ASSERT_TRUE(report.test);
+  EXPECT_EQ(report.test->samples, 33 - 3);
+  EXPECT_EQ(trainer.fit(task, training, validation).skipped_images, 2 * 3)
+      << "those of the run before do not count";
+}
+
+// The summary runs the model on a batch that the run does not train on.
+TEST(Trainer, DoesNotCountTheImagesThatTheSummarySkips) {
+  const testing_support::CapturedLog log;
+  const ImageDataset damaged = partly_damaged(train_images(), 2);
+  Loader loader(damaged, DistributedSampler(kImages, {}), kNormalize,
+                {.batch_size = kGlobalBatch, .on_corrupt_image = OnCorruptImage::kSkip});
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  TrainerOptions with_summary = options(1);
+  with_summary.model_summary_depth = 1;
+  EXPECT_EQ(Trainer(with_summary, make_strategy("single", group_of_one()))
+                .fit(task, loader)
+                .skipped_images,
+            kImages / 2);
 }
 
 // A step of two batches of ten equals a step of twenty. The last step of an epoch has only one

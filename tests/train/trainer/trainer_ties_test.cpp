@@ -37,13 +37,13 @@ using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::TemporaryDirectory;
 
-// A net whose third and last layer are the same, always with the same weights.
-torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
-  const torch::nn::Linear shared(16, 16);
+// A net with these third and last layers, always with the same weights.
+torch::nn::Sequential net_with_layers(const torch::nn::Linear& third,
+                                      const torch::nn::Linear& last) {
   torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
-  net->push_back(shared);
+  net->push_back(third);
   net->push_back(torch::nn::Tanh());
-  net->push_back(shared);
+  net->push_back(last);
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& parameter : net->parameters()) {
     const auto size = static_cast<double>(parameter.numel());
@@ -51,6 +51,13 @@ torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
                      std::sqrt(size / static_cast<double>(parameter.size(0)) + 1.0))
                         .view_as(parameter));
   }
+  return net;
+}
+
+// A net whose third and last layer are the same.
+torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
+  const torch::nn::Linear shared(16, 16);
+  torch::nn::Sequential net = net_with_layers(shared, shared);
   for (const torch::Tensor& parameter : shared->parameters()) {
     parameter.set_requires_grad(!frozen_tie);
   }
@@ -365,6 +372,50 @@ TEST(TrainerFrozenTies, TrainAsOneProcess) {
   for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
     const TiedOutcome outcome = train_with_tie(way, options(1), TiedModel{.frozen_tie = true});
     EXPECT_LE(greatest_gap(outcome, single), 1e-5) << way.name;
+  }
+}
+
+// Trains a net without ties. The strategy has trained a net with ties before, where the last rank's
+// stage had the weights of layer 2 as a copy of another rank's. Now that stage alone has them.
+StateDict trained_without_tie(const TiedWay& way, bool after_a_tie) {
+  StateDict state;
+  const auto train_rank = [&](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    ClassificationTask tied = task_with_tie(make_net_with_tie());
+    const torch::nn::Sequential net =
+        net_with_layers(torch::nn::Linear(16, 16), torch::nn::Linear(16, 16));
+    ClassificationTask task(net, ClassificationLoss::kCrossEntropy,
+                            [net](int) { return pipeline::stage_modules(split(net, {2, 3})); });
+    auto strategy =
+        make_strategy(way.strategy, group,
+                      {.stages = 2, .schedule = way.schedule, .shard_optimizer = way.shards});
+    Loader loader = loader_of(strategy->data_share(), kGlobalBatch);
+    TrainerOptions clipped = options(1);
+    clipped.gradient_clip_norm = 0.5;
+    Trainer trainer(clipped, std::move(strategy));
+    if (after_a_tie) trainer.fit(tied, loader);
+    trainer.fit(task, loader);
+    if (group.rank() == 0) state = state_dict(*net);
+  };
+  if (way.ranks == 1) {
+    train_rank(group_of_one());
+  } else {
+    EXPECT_EQ(run_group(way.ranks, way.backend, train_rank), no_errors(way.ranks)) << way.name;
+  }
+  return state;
+}
+
+TEST(TrainerFormerTies, DoNotOutlastTheirRun) {
+  const StateDict single = trained_without_tie(kTiedSingle, /*after_a_tie=*/false);
+  for (const TiedWay& way :
+       {TiedWay{"threads", "pipeline", 1}, TiedWay{"ranks", "pipeline", 2},
+        TiedWay{"hybrid", "hybrid", 4}, TiedWay{"hybridZbv", "hybrid", 2, Schedule::kZbV}}) {
+    const StateDict state = trained_without_tie(way, /*after_a_tie=*/true);
+    ASSERT_EQ(state.size(), single.size()) << way.name;
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      EXPECT_LE(greatest_gap(state[i].second, single[i].second), 1e-5)
+          << way.name << ' ' << state[i].first;
+    }
   }
 }
 
