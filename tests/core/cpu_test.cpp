@@ -1,10 +1,14 @@
 #include <lockstep/core/cpu.h>
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <algorithm>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep {
 namespace {
@@ -61,14 +65,18 @@ TEST(PinToCpus, RestrictsTheCallingThread) {
   const Cpus available = available_cpus();
   ASSERT_FALSE(available.empty());
   EXPECT_TRUE(std::is_sorted(available.begin(), available.end()));
-  bool pinned = false;
-  Cpus seen;
+  bool pinned = false, pinned_again = false;
+  Cpus seen, seen_again;
   std::thread([&] {
     pinned = pin_to_cpus({available.back()});
     seen = available_cpus();
+    pinned_again = pin_to_cpus(available);
+    seen_again = available_cpus();
   }).join();
   EXPECT_TRUE(pinned);
   EXPECT_EQ(seen, Cpus{available.back()});
+  EXPECT_TRUE(pinned_again);
+  EXPECT_EQ(seen_again, available) << "all that are named";
   EXPECT_EQ(available_cpus(), available);
   EXPECT_FALSE(pin_to_cpus({})) << "a thread needs a processor";
   EXPECT_EQ(available_cpus(), available);
@@ -85,6 +93,35 @@ TEST(PeakRss, GrowsWithMemoryThatIsTouched) {
     EXPECT_LT(proportional, 2 * peak_rss_bytes());
   }
   EXPECT_LT(rss_bytes(), 2 * peak_rss_bytes());
+}
+
+// A clock that counts nanoseconds, while the kernel's usage of resources counts microseconds.
+TEST(ProcessorSeconds, AreThoseOfTheClockOfTheProcess) {
+  const auto clock_seconds = [] {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double begin = clock_seconds();
+  const double before = processor_seconds();
+  while (clock_seconds() - begin < 0.06) {
+  }
+  EXPECT_NEAR(processor_seconds() - before, clock_seconds() - begin, 0.03);
+}
+
+TEST(CpuNames, AreThoseThatTheKernelGives) {
+  const std::string info = testing_support::read_text("/proc/cpuinfo");
+  if (info.find("\nmodel name\t: ") == std::string::npos) {
+    EXPECT_EQ(cpu_model_name(), "unknown processor");
+  } else {
+    EXPECT_NE(info.find("\nmodel name\t: " + cpu_model_name() + "\n"), std::string::npos);
+  }
+#if defined(__x86_64__)
+  const auto has = [&](const char* flag) {
+    return info.find(std::string(" ") + flag + " ") != std::string::npos;
+  };
+  EXPECT_EQ(simd_name(), has("avx512f") ? "AVX-512" : has("avx2") ? "AVX2" : "SSE2");
+#endif
 }
 
 }  // namespace

@@ -109,6 +109,15 @@ TEST(FileLock, SaysWhyItCannotBe) {
       ::testing::MatchesRegex("the folder cannot be locked: .*no/lock: No such file or directory"));
 }
 
+// A holder's name may be shorter than that of the holder before.
+TEST(FileLock, LeavesNothingOfAnEarlierHolder) {
+  const TemporaryDirectory directory;
+  directory.write("lock", std::string(300, 'x') + "\nmore");
+  const FileLock lock(directory / "lock", "the folder");
+  EXPECT_EQ(testing_support::read_text(directory / "lock"),
+            str("process ", getpid(), " on ", host_name(), "\n"));
+}
+
 // Another program may have written anything into the file. The message has one readable line.
 TEST(FileLock, NamesAHolderOnlyAsFarAsItIsText) {
   const std::pair<std::string, std::string> cases[] = {

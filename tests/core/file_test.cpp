@@ -1,5 +1,6 @@
 #include <lockstep/core/file.h>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -146,6 +148,52 @@ TEST(Files, LeaveNothingOpenOrMapped) {
       // Some of these uses fail, which must not leave anything open either.
     }
     EXPECT_EQ(open_and_mapped(directory), before) << use.name;
+  }
+}
+
+std::set<int> open_descriptors() {
+  constexpr int kMost = 1024;
+  std::set<int> numbers;
+  for (int fd = 0; fd < kMost; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) numbers.insert(fd);
+  }
+  return numbers;
+}
+
+// A program that this one starts, such as a rank, would otherwise hold its files open.
+TEST(Files, AreNotLeftToOtherPrograms) {
+  const TemporaryDirectory directory;
+  directory.write("file", "content");
+  const std::set<int> before = open_descriptors();
+  const MappedFile map(directory / "file");
+  const AtomicFile atomic(directory / "atomic");
+  const AppendFile records(directory / "records", AppendMode::kCreate);
+  const FileLock lock(directory / "lock", "x");
+  std::size_t opened = 0;
+  for (const int fd : open_descriptors()) {
+    if (before.contains(fd)) continue;
+    ++opened;
+    EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0)
+        << std::filesystem::read_symlink(str("/proc/self/fd/", fd));
+  }
+  EXPECT_EQ(opened, 4U);
+}
+
+// Other users of a folder may read its files, and take its lock, as far as the umask lets them.
+TEST(Files, HaveTheModeThatAnyNewFileHas) {
+  const TemporaryDirectory directory;
+  const mode_t before = umask(022);
+  {
+    const AppendFile records(directory / "records", AppendMode::kCreate);
+  }
+  {
+    const FileLock lock(directory / "lock", "x");
+  }
+  umask(before);
+  for (const char* name : {"records", "lock"}) {
+    struct stat info{};
+    ASSERT_EQ(stat((directory / name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0644U) << name;
   }
 }
 

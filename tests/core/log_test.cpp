@@ -66,6 +66,23 @@ TEST_F(Log, CarriesTheRank) {
   EXPECT_THAT(lines_[0], ::testing::StartsWith("[rank 3] "));
 }
 
+TEST_F(Log, GoesToStandardErrorWithoutASink) {
+  set_log_sink(nullptr);
+  ::testing::internal::CaptureStderr();
+  log_warning("one");
+  log_error("two");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "warning: one\nerror: two\n");
+  EXPECT_TRUE(lines_.empty());
+}
+
+TEST_F(Log, GivesItsSinkTheLevel) {
+  std::vector<LogLevel> levels;
+  set_log_sink([&](LogLevel level, const std::string&) { levels.push_back(level); });
+  log_error("a");
+  log_warning("b");
+  EXPECT_EQ(levels, (std::vector<LogLevel>{LogLevel::kError, LogLevel::kWarning}));
+}
+
 // A process reads the variable when it first needs the level, so each name needs a process.
 TEST(LogLevelOfTheEnvironment, IsTheOneThatIsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

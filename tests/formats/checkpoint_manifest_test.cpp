@@ -1,6 +1,7 @@
 #include <lockstep/formats/checkpoint_manifest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -35,6 +36,15 @@ std::string refusal(const std::string& text) {
   return "accepted";
 }
 
+// The text of a manifest with the checksum that belongs to it.
+std::string with_right_checksum(std::string text) {
+  const std::string last = ",\n  \"xxh3_64\": \"";
+  const std::size_t own = text.rfind(last);
+  const std::string body = text.substr(0, own) + "\n}\n";
+  const std::string sum = checksum_digits(checksum(std::as_bytes(std::span(body))));
+  return text.replace(own + last.size(), sum.size(), sum);
+}
+
 TEST(CheckpointManifest, ReadsWhatItWrites) {
   const CheckpointManifest read = parse_manifest(serialize_manifest(example()), "m.json");
   EXPECT_EQ(read.epoch, 2);
@@ -45,6 +55,29 @@ TEST(CheckpointManifest, ReadsWhatItWrites) {
   ASSERT_EQ(read.files.size(), 2U);
   EXPECT_EQ(read.files.at("model.safetensors").bytes, 88920U);
   EXPECT_EQ(read.files.at("model.safetensors").checksum, 0x05e8aecd2ac6e2d9U);
+}
+
+TEST(CheckpointManifest, HasTheParentThatIsKnown) {
+  CheckpointManifest manifest = example();
+  EXPECT_EQ(serialize_manifest(manifest).find("parent"), std::string::npos);
+  EXPECT_EQ(parse_manifest(serialize_manifest(manifest), "m.json").parent, 0);
+  manifest.parent = 2;
+  EXPECT_EQ(parse_manifest(serialize_manifest(manifest), "m.json").parent, 2);
+}
+
+// A file of a later version is intact, which its user must not take for damage.
+TEST(CheckpointManifest, TellsAnotherFormatFromDamage) {
+  std::string text = serialize_manifest(example());
+  const std::string format = "lockstep checkpoint folder 1";
+  text.replace(text.find(format), format.size(), "lockstep checkpoint folder 2");
+  try {
+    parse_manifest(with_right_checksum(text), "m.json");
+    ADD_FAILURE() << "another format was accepted";
+  } catch (const UnknownManifestError& error) {
+    EXPECT_STREQ(error.what(),
+                 "m.json has the format 'lockstep checkpoint folder 2', which this version does "
+                 "not know; it reads 'lockstep checkpoint folder 1'");
+  }
 }
 
 // A metric of a class whose name is no UTF-8.
@@ -96,6 +129,21 @@ TEST(CheckpointManifest, RefusesWhatItNeverWrites) {
   manifest.epoch = 0;
   EXPECT_THAT(refusal(serialize_manifest(manifest)),
               HasSubstr("its epoch is 0, expected at least 1"));
+  const struct {
+    std::int64_t CheckpointManifest::* number;
+    std::int64_t value;
+    const char* message;
+  } cases[] = {
+      {&CheckpointManifest::step, -1, "its step is -1, expected at least 0"},
+      {&CheckpointManifest::sequence, 0, "its sequence is 0, expected at least 1"},
+      {&CheckpointManifest::first_sequence, 0, "its first_sequence is 0, expected at least 1"},
+      {&CheckpointManifest::parent, -1, "its parent is -1, expected at least 1"},
+      {&CheckpointManifest::parent, 3, "its parent is 3, expected one below its sequence 3"}};
+  for (const auto& [number, value, message] : cases) {
+    manifest = example();
+    manifest.*number = value;
+    EXPECT_THAT(refusal(serialize_manifest(manifest)), HasSubstr(message));
+  }
   for (const char* name : {"", "../model.safetensors", "/etc/passwd", ".hidden"}) {
     manifest = example();
     manifest.files[name] = {};
@@ -110,11 +158,7 @@ TEST(CheckpointManifest, RefusesChecksumsOfFilesThatAreNone) {
     std::string text = serialize_manifest(example());
     const std::string whole = "05e8aecd2ac6e2d9";
     text.replace(text.find(whole), whole.size(), digits);
-    const std::string last = ",\n  \"xxh3_64\": \"";
-    const std::size_t own = text.rfind(last);
-    const std::string body = text.substr(0, own) + "\n}\n";
-    const std::string sum = checksum_digits(checksum(std::as_bytes(std::span(body))));
-    return text.replace(own + last.size(), sum.size(), sum);
+    return with_right_checksum(text);
   };
   EXPECT_EQ(refusal(with_checksum("05e8aecd2ac6e2d9")), "accepted");
   EXPECT_EQ(refusal(with_checksum("ffffffffffffffff")), "accepted");

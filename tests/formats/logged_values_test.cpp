@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -69,6 +70,12 @@ TEST(MakeHistogram, PutsASingleValueIntoTheMiddle) {
     EXPECT_EQ(histogram.counts, (std::vector<double>{0, 2, 0})) << c.value;
     EXPECT_EQ(make_histogram(std::span<const double>(values)).counts.size(), 64U);
   }
+}
+
+TEST(MomentAt, IsNowInSecondsSince1970) {
+  const LogMoment moment = moment_at(7);
+  EXPECT_EQ(moment.step, 7);
+  EXPECT_NEAR(moment.time, static_cast<double>(std::time(nullptr)), 60);
 }
 
 TEST(AppendNumber, GivesTheShortestTextOrAWord) {

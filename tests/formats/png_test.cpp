@@ -216,6 +216,10 @@ TEST(ImageDecoder, TellsTheTypeByItself) {
   EXPECT_EQ(decoder.eighths(whole(png_header), 1, 1), 8);
   decoder.decode(whole(png_header), 8, pixels);
   EXPECT_EQ(pixels, png.rgb);
+  EXPECT_EQ(decoder.remark(), "");
+  const std::string no_end = png.file.substr(0, png.file.size() - 12);
+  decoder.decode(whole(decoder.open(as_bytes(no_end), "x")), 8, pixels);
+  EXPECT_EQ(decoder.remark(), "x: the file lacks its end (the chunk IEND)");
   EXPECT_THROW(decoder.decode({0, 0, 11, 19}, 4, std::span(pixels).first(19 * 11 * 3)),
                InternalError);
 
@@ -225,6 +229,7 @@ TEST(ImageDecoder, TellsTheTypeByItself) {
   pixels.resize(32 * 24 * 3);
   decoder.decode({0, 0, 24, 32}, 4, pixels);
   EXPECT_EQ(pixels, plain_libjpeg(jpeg, 4));
+  EXPECT_EQ(decoder.remark(), "") << "that was the other image";
 
   using std::string_literals::operator""s;
   const std::pair<std::string, const char*> others[] = {
@@ -239,6 +244,9 @@ TEST(ImageDecoder, TellsTheTypeByItself) {
        "is an AVIF image, expected JPEG or PNG; convert it"},
       {"\0\0\0\x18"
        "ftypheic"s,
+       "is a HEIF image, expected JPEG or PNG; convert it"},
+      {"\0\0\0\x18"
+       "ftypmif1"s,
        "is a HEIF image, expected JPEG or PNG; convert it"},
       {"RIFF\x24\0\0\0WAVE"s, "neither JPEG nor PNG, it begins with 52 49 46 46 24 00 00 00"},
       {"WEBP", "neither JPEG nor PNG, it begins with 57 45 42 50"},

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -194,6 +195,19 @@ TEST(DownloadBar, DrawsAndKeepsOneLinePerFile) {
             kClear + "b.gz ####################--------------------  10 B of 20 B");
 }
 
+TEST(DownloadBar, EndsAnUnfinishedLine) {
+  for (const std::uint64_t done : {3, 4}) {
+    std::ostringstream out;
+    {
+      DownloadBar bar(out, terminal_of(60));
+      bar("a.gz", 1, 4);
+      bar("a.gz", done, 4);
+      out.str("");
+    }
+    EXPECT_EQ(out.str(), done < 4 ? "\n" : "") << done << " bytes of 4";
+  }
+}
+
 TEST(ImageBar, DrawsOneLineThatIsGoneInTheEnd) {
   std::ostringstream out;
   {
@@ -264,7 +278,33 @@ TEST(Terminal, IsDetected) {
     EXPECT_EQ(detected.color, expected.color);
     EXPECT_EQ(detected.unicode, expected.unicode);
   }
+  EXPECT_EQ(detect_terminal(terminal).columns(), 80) << "its size is not known";
+  winsize size{};
+  size.ws_row = 24;
+  size.ws_col = 123;
+  ASSERT_EQ(ioctl(terminal, TIOCSWINSZ, &size), 0);
+  EXPECT_EQ(detect_terminal(terminal).columns(), 123);
+  unsetenv("TERM");
+  EXPECT_FALSE(detect_terminal(terminal).interactive);
   close(terminal);
+}
+
+// The first variable that is not empty decides, as for the C library.
+TEST(Terminal, KnowsTheLocaleOfItsCharacters) {
+  struct Case {
+    const char *all, *characters, *language;
+    bool unicode;
+  };
+  const Case cases[] = {{"", "C.UTF-8", "C", true},   {"", "C", "C.UTF-8", false},
+                        {"", "", "en_US.utf8", true}, {"C", "C.UTF-8", "C.UTF-8", false},
+                        {"", "", "C", false},         {"", "", "", false}};
+  for (const Case& each : cases) {
+    setenv("LC_ALL", each.all, 1);
+    setenv("LC_CTYPE", each.characters, 1);
+    setenv("LANG", each.language, 1);
+    EXPECT_EQ(detect_terminal(STDIN_FILENO).unicode, each.unicode)
+        << each.all << ", " << each.characters << ", " << each.language;
+  }
 }
 
 }  // namespace

@@ -3,14 +3,17 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/file_lock.h>
 #include <lockstep/report/html/comparison.h>
 #include <tests/report/sample_record.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -113,6 +116,49 @@ TEST(RunData, ListsTheSettingsOfARun) {
       {"seconds_total", "9.5"},
       {"peak_rss_bytes", "162000000"}};
   EXPECT_EQ(settings, expected);
+}
+
+// What lies beside a record alone may be another run's.
+TEST(RunData, TakesNothingFromBesideARecordAlone) {
+  const TemporaryDirectory folder;
+  folder.write("alone.json", sample_record({}));
+  folder.write("trace.json", "no trace");
+  const html::RunData run = html::read_run_data(folder / "alone.json");
+  EXPECT_EQ(run.name, "alone");
+  EXPECT_TRUE(run.facts.has_value());
+  EXPECT_FALSE(run.trace.has_value());
+  EXPECT_TRUE(run.pictures.empty());
+}
+
+TEST(RunData, SaysWhyARunCannotBeRead) {
+  const TemporaryDirectory folder;
+  const auto refusal = [&](const std::string& name) {
+    return message_of<DataError>([&] { html::read_run_data(folder / name); });
+  };
+  EXPECT_EQ(refusal("none"),
+            (folder / "none").string() +
+                " has no run.json: give the folder that `lockstep train --out` has written, or a "
+                "record of `lockstep train --json`");
+  const std::string file = (folder / "run/run.json").string();
+  nlohmann::json record = nlohmann::json::parse(sample_record({}));
+  record.erase("epochs");
+  folder.write("run/run.json", record.dump());
+  EXPECT_EQ(refusal("run"), file + " is not what Lockstep writes: 'epochs' is missing");
+  folder.write("run/run.json", "{");
+  EXPECT_EQ(refusal("run"), file + " is not JSON: line 1, column 2");
+}
+
+TEST(RunData, IsInFilesThatHaveEpochs) {
+  const TemporaryDirectory folder;
+  const std::pair<const char*, bool> cases[] = {{R"({"epochs": []})", true}, {"{}", false},
+                                                {R"(["epochs"])", false},    {"[]", false},
+                                                {R"({"epochs": )", false},   {"", false}};
+  for (const auto& [text, is_record] : cases) {
+    folder.write("file.json", text);
+    EXPECT_EQ(html::holds_run_record(folder / "file.json"), is_record) << text;
+  }
+  EXPECT_FALSE(html::holds_run_record(folder.path()));
+  EXPECT_FALSE(html::holds_run_record(folder / "none.json"));
 }
 
 TEST(RunData, HasEveryCommandOfAResumedRun) {

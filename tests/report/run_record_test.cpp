@@ -2,6 +2,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -9,7 +12,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
 #include <tests/report/sample_run.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
@@ -60,7 +65,8 @@ TEST_F(RunRecordTest, KnowsItsShareOfTheHost) {
   run.on_run_begin(sample_info());
   EXPECT_EQ(written()["local_ranks"], 3);
   EXPECT_EQ(written()["usable_processors"], 7);
-  EXPECT_FALSE(written()["host"].get<std::string>().empty());
+  EXPECT_EQ(written()["host"], host_name());
+  EXPECT_EQ(written()["processor"], cpu_model_name());
 }
 
 // A program of its own need not know about hosts.
@@ -266,6 +272,26 @@ TEST(CommandLine, IsWhatThisProgramWasStartedWith) {
   const std::string first = whole.substr(0, whole.find(' '));
   EXPECT_EQ(command_line("not a word of it"), whole);
   EXPECT_LT(command_line(first).size(), whole.size());
+}
+
+// Runs itself in a child with such words.
+TEST(CommandLine, QuotesTheWordsThatAShellWouldChange) {
+  constexpr const char* kPlace = "LOCKSTEP_TEST_COMMAND_LINE";
+  if (const char* const place = std::getenv(kPlace)) {
+    std::ofstream(place) << command_line();
+    return;
+  }
+  const TemporaryDirectory folder;
+  const std::string words =
+      "--gtest_filter=CommandLine.QuotesTheWordsThatAShellWouldChange --a=b_c,d:e/f+1% x@y "
+      "'two words' 'it'\\''s' '' '$HOME' 'a;b' 'http://***@host'";
+  const std::string given =
+      words.substr(0, words.find("'http")) + "http://ada:secret@host >/dev/null 2>&1";
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command =
+      str(kPlace, "='", (folder / "line").string(), "' '", program, "' ", given);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  EXPECT_THAT(read_text(folder / "line"), ::testing::EndsWith(" " + words));
 }
 
 }  // namespace

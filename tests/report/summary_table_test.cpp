@@ -79,6 +79,19 @@ validation psnr 31.2500, top5_accuracy 50.00% of 6 images, first step after 0.39
   EXPECT_THAT(summary_of(report), testing::HasSubstr("validation loss 0.0512 of 10,000 images"));
 }
 
+// Times of different clocks may contradict each other a little.
+TEST(SummaryTable, HasNoShareBelowZeroAndNoneOfNothing) {
+  RunReport report = sample_report(1);
+  report.epochs[0].seconds = 1;
+  EXPECT_THAT(summary_of(report),
+              testing::HasSubstr("\ntime of rank 0: data 10.0%, forward 50.0%, backward 100.0%, "
+                                 "communication 20.0%, optimizer 10.0%, other 0.0%\n"));
+  report.epochs[0].seconds = 0;
+  EXPECT_THAT(summary_of(report),
+              testing::HasSubstr("\ntime of rank 0: data 0.0%, forward 0.0%, backward 0.0%, "
+                                 "communication 0.0%, optimizer 0.0%, other 0.0%\n"));
+}
+
 TEST(SummaryTable, ShowsTheBestBesideTheLast) {
   RunReport report = sample_report(1);
   report.best =

@@ -454,6 +454,25 @@ TEST(TracedStepsByHand, AccountForThePartsOfAPath) {
   EXPECT_EQ(html::accounted_share({{.what = "forward", .begin = 5, .end = 5}}, nothing), 0);
 }
 
+// Work that began in the step before counts from the beginning of the step.
+TEST(TracedStepsByHand, HavePathsWithinThem) {
+  const html::TracedSpan early[] = {
+      {.name = "forward", .category = "phase", .track = "training", .begin = -50, .end = 900},
+      {.name = "0F0", .category = "forward", .track = "worker 0", .begin = -50, .end = 900}};
+  for (const html::TracedSpan& span : early) {
+    html::TracedRun run{.ranks = 1};
+    run.spans = {
+        span,
+        {.name = "optimizer", .category = "phase", .track = "training", .begin = 900, .end = 1000}};
+    run.steps = {{.name = "step 1", .ranks = {{0, {0, 1000}}}}};
+    const std::vector<html::PathPart> path = html::critical_path(run, run.steps[0]);
+    ASSERT_EQ(path.size(), 2U) << span.name;
+    EXPECT_EQ(path[0].what, "forward");
+    EXPECT_EQ(path[0].begin, 0) << span.name;
+    EXPECT_DOUBLE_EQ(html::accounted_share(path, run.steps[0]), 1) << span.name;
+  }
+}
+
 // What hides communication is the backward of the same step, and phases end with their step.
 TEST(TracedStepsByHand, TakeTheMeanOfTheirPhases) {
   const auto phase = [](const char* name, double begin, double end) {

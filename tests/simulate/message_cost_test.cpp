@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::simulate {
 namespace {
@@ -98,6 +99,18 @@ TEST(MessageCost, RefusesWhatCannotBe) {
   EXPECT_THROW(MessageCost({{-1, 1}, {1, 2}}), ConfigError);
   EXPECT_THROW(MessageCost({{1, 1}, {2, std::numeric_limits<double>::infinity()}}), ConfigError);
   EXPECT_THROW(MessageCost({{1, std::numeric_limits<double>::quiet_NaN()}, {2, 1}}), ConfigError);
+}
+
+TEST(MessageCost, SaysWhatCannotBe) {
+  using Points = std::vector<MessageCost::Point>;
+  const auto refusal = [](const Points& points) {
+    return testing_support::message_of<ConfigError>([&] { const MessageCost cost(points); });
+  };
+  EXPECT_EQ(refusal({}), "the cost of messages needs at least one measured size");
+  EXPECT_EQ(refusal({{2, 3}, {1, -4}}),
+            "the cost of messages must have bytes and seconds of at least 0, got -4 s for 1 bytes");
+  EXPECT_EQ(refusal({{7, 1}, {5, 1}, {7, 2}}), "the cost of messages has two values for 7 bytes");
+  EXPECT_EQ(refusal({{0, 0}}), "nothing was thrown");
 }
 
 }  // namespace

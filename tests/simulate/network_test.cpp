@@ -61,6 +61,11 @@ TEST(Network, RefusesWhatIsNone) {
   }
 }
 
+TEST(Network, SuggestsTheNearestName) {
+  EXPECT_THAT(message_of<Error>([] { named_network("--network", "10gbits"); }),
+              ::testing::EndsWith(", got '10gbits'; did you mean '10gbit'?"));
+}
+
 TEST(Network, TakesTheLargestNumbers) {
   const Network network = named_network("--network", "1e9,1e6");
   EXPECT_NEAR(network.between_hosts.seconds(0), 1e3, 1e-9);

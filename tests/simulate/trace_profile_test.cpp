@@ -220,6 +220,13 @@ TEST_F(TraceProfileTest, TakesTheProcessorsOfRunsThatComputeOnThem) {
   EXPECT_EQ(profile.threads_per_rank, 1);
   EXPECT_EQ(profile.batch_per_rank, 3);
   EXPECT_EQ(profile.backend, "nccl");
+  for (const char* device : {"", R"(, "device": "cpu")"}) {  // of an earlier version
+    folder_.write("run.json", str(R"({"recipe": "net", "strategy": "ddp", "world_size": 2,
+      "global_batch": 8, "backend": "shm")",
+                                  device, "}"));
+    EXPECT_EQ(read_trace_profile(folder_.path()).processors, 0) << "not known";
+    EXPECT_EQ(read_trace_profile(folder_.path()).threads_per_rank, 1);
+  }
 }
 
 TEST_F(TraceProfileTest, KeepsEveryNumberOfAProfile) {

@@ -1,5 +1,7 @@
 #include <lockstep/core/trace/chrome_trace.h>
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -58,6 +60,7 @@ TEST_F(ChromeTrace, HoldsTheSpansOfAllRanks) {
   EXPECT_EQ(complete[0].at("name"), "backward");
   EXPECT_EQ(complete[0].at("ts"), 5.0);
   EXPECT_EQ(complete[0].at("dur"), 4.0);
+  EXPECT_EQ(complete[0].at("cat"), "compute");
   EXPECT_EQ(complete[0].at("args").at("bytes"), "12");
   EXPECT_EQ(complete[1].at("name"), "say \"hi\"\n");
   EXPECT_EQ(complete[2].at("tid"), complete[0].at("tid"));  // spans with one name share a row
@@ -65,6 +68,7 @@ TEST_F(ChromeTrace, HoldsTheSpansOfAllRanks) {
   const std::map<std::pair<int, int>, std::string> expected = {
       {{0, 0}, "main"}, {{0, 1}, "bucket 0"}, {{1, 0}, "main"}};
   EXPECT_EQ(tracks, expected);
+  EXPECT_EQ(trace.at("displayTimeUnit"), "ms");
 }
 
 Span reduction(Clock::time_point begin, Clock::time_point end) {
@@ -110,12 +114,46 @@ TEST_F(ChromeTrace, TellsWaitingForALateRankFromTheTransfer) {
   EXPECT_EQ(to[0].at("pid"), 0);
   EXPECT_EQ(from[0].at("id"), to[0].at("id"));
   EXPECT_EQ(to[0].at("bp"), "e");
+  EXPECT_FALSE(from[0].contains("bp"));
+  for (const json& flow : {from[0], to[0]}) {
+    EXPECT_EQ(flow.at("name"), "reduction");
+    EXPECT_EQ(flow.at("cat"), "collective");
+    EXPECT_EQ(flow.at("ts"), 304.0);
+    EXPECT_EQ(flow.at("tid"), complete[1].at("tid"));
+  }
 
   const json clocks = trace.at("otherData").at("clocks");
+  EXPECT_EQ(clocks[0].at("rank"), 0);
+  EXPECT_EQ(clocks[0].at("host"), "a");
   EXPECT_EQ(clocks[0].at("offset_us"), 0.0);
+  EXPECT_EQ(clocks[0].at("uncertainty_us"), 0.0);
+  EXPECT_EQ(clocks[1].at("rank"), 1);
   EXPECT_EQ(clocks[1].at("offset_us"), 100.0);
   EXPECT_EQ(clocks[1].at("uncertainty_us"), 2.0);
   EXPECT_EQ(clocks[1].at("host"), "b");
+}
+
+// All wait for the last of several ranks, in whatever order they arrive.
+TEST_F(ChromeTrace, TellsTheLastOfThreeRanks) {
+  std::vector<int> begins = {300, 304, 308};
+  do {
+    std::vector<RankTrace> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.push_back(
+          {.rank = rank,
+           .spans = {reduction(start_ + microseconds(begins[rank]), start_ + microseconds(310))}});
+    }
+    const json trace = written(ranks);
+    const auto last = std::ranges::max_element(begins) - begins.begin();
+    for (const json& event : events(trace, "X")) {
+      if (event.at("cat") != "arrival") continue;
+      EXPECT_EQ(event.at("name"), str("reduction: waits for rank ", last));
+      EXPECT_EQ(event.at("dur"), 308 - begins[event.at("pid").get<int>()]);
+    }
+    EXPECT_EQ(events(trace, "X").size(), 3U + 2U);
+    EXPECT_EQ(events(trace, "s").size(), 1U);
+    EXPECT_EQ(events(trace, "f").size(), 2U);
+  } while (std::ranges::next_permutation(begins).found);
 }
 
 Span message(const char* name, Clock::time_point begin, Clock::time_point end) {
@@ -157,6 +195,7 @@ TEST_F(ChromeTrace, TellsWaitingForASenderFromTheMessage) {
     EXPECT_EQ(from[i].at("id"), to[i].at("id"));
     EXPECT_GE(to[i].at("ts"), from[i].at("ts"));
   }
+  EXPECT_NE(from[0].at("id"), from[1].at("id")) << "two messages have two flows";
 }
 
 // The sender is listed first. One message waits for it, the other was sent before it was wanted.
@@ -219,6 +258,8 @@ TEST_F(ChromeTrace, ShowsValuesAsACounter) {
   const std::vector<json> counters = events(trace, "C");
   ASSERT_EQ(counters.size(), 1U);
   EXPECT_EQ(counters[0].at("name"), "ready batches");
+  EXPECT_EQ(counters[0].at("cat"), kValueCategory);
+  EXPECT_EQ(counters[0].at("pid"), 0);
   EXPECT_EQ(counters[0].at("ts"), 5.0);
   EXPECT_EQ(counters[0].at("args").at("ready batches"), 3);
 }

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/formats/png.h>
 #include <lockstep/report/loggers/csv_logger.h>
 #include <lockstep/report/loggers/jsonl_logger.h>
 #include <lockstep/report/loggers/logger_table.h>
@@ -30,6 +31,7 @@
 #include <tests/support/file_size_limit.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
+#include <tests/support/wandb_records.h>
 
 namespace lockstep::testing_support {
 namespace {
@@ -274,6 +276,35 @@ TEST(TensorBoardLogger, EndsTheSessionThatItBegan) {
   }
 }
 
+TEST(TensorBoardLogger, NamesTheRunAndSaysWhetherItSucceeded) {
+  for (const bool success : {false, true}) {
+    const TemporaryDirectory folder;
+    report::TensorBoardLogger logger(folder.path(), "the run");
+    logger.log_hyper_parameters({});
+    logger.finish(success);
+    const std::string content = read_text(folder / folder.names().at(0));
+    EXPECT_NE(content.find("\x22\x07the run"), std::string::npos) << "group_name";
+    const std::string status = {'\x22', '\x0b', '\x08', success ? '\1' : '\2', '\x11'};
+    EXPECT_NE(content.find(status), std::string::npos) << "session_end_info { status }";
+  }
+}
+
+TEST(TensorBoardLogger, WritesImagesAndHistograms) {
+  const TemporaryDirectory folder;
+  report::TensorBoardLogger logger(folder.path(), "run");
+  EXPECT_TRUE(logger.takes_images());
+  std::vector<std::uint8_t> pixels(18);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(9 * i);
+  logger.log_image({.step = 1, .time = 2}, "digits", {.rgb = pixels, .width = 3, .height = 2});
+  logger.log_histogram({.step = 1, .time = 2}, "weights", {.edges = {0, 1}, .counts = {3}});
+  const std::string content = read_text(folder / folder.names().at(0));
+  for (const std::string& part :
+       {std::string("digits"), detail::encode_png(pixels, 3, 2),
+        std::string("\x08\x02\x10\x03\x18\x03\x22"), std::string("weights")}) {
+    EXPECT_NE(content.find(part), std::string::npos) << part.size() << " bytes";
+  }
+}
+
 TEST(RunFolder, HasANameOfItsOwn) {
   const report::RunName first = report::new_run_name();
   EXPECT_THAT(first.date_time, MatchesRegex("[0-9]+_[0-9]+"));
@@ -334,6 +365,38 @@ TEST(LoggerTable, GivesEveryRunItsFolder) {
     ++wandb_runs;
   }
   EXPECT_EQ(wandb_runs, 2);
+}
+
+TEST(LoggerTable, SaysWhereAndUnderWhichNamesItsLoggersWrite) {
+  const TemporaryDirectory logs;
+  const auto loggers =
+      make_loggers({"csv", "jsonl", "tensorboard", "wandb"},
+                   {.directory = logs.path(), .run_name = "mnist", .project = "digits"});
+  ASSERT_EQ(loggers.size(), 4U);
+  const std::string name = logs.names().at(0);  // before "wandb"
+  const std::string folder = (logs / name).string();
+  const std::string date_time_id = name.substr(std::string("mnist-").size());
+  const fs::path wandb = logs / ("wandb/offline-run-" + date_time_id);
+  EXPECT_EQ(loggers[0]->place(), folder + "/metrics.csv");
+  EXPECT_EQ(loggers[1]->place(), folder + "/metrics.jsonl");
+  EXPECT_EQ(loggers[2]->place(), folder);
+  EXPECT_EQ(loggers[3]->place(), wandb.string());
+  EXPECT_FALSE(loggers[0]->takes_images() || loggers[1]->takes_images());
+  EXPECT_TRUE(loggers[2]->takes_images() && loggers[3]->takes_images());
+  const HyperParameter parameters[] = {{"lr", 0.5}};
+  for (const auto& logger : loggers) logger->log_hyper_parameters(parameters);
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (!entry.path().filename().string().starts_with("events.out.tfevents.")) continue;
+    EXPECT_NE(read_text(entry.path()).find(name), std::string::npos);
+  }
+  const std::string id = name.substr(name.rfind('-') + 1);
+  const std::vector<std::string> records =
+      wandb_records(read_text(wandb / ("run-" + id + ".wandb")));
+  ASSERT_EQ(records.size(), 3U) << "header, run and parameters";
+  for (const std::string& part : {id, std::string("digits"), name}) {
+    EXPECT_NE(records[1].find(part), std::string::npos) << part;
+  }
+  EXPECT_NE(records[2].find("lr"), std::string::npos);
 }
 
 TEST(LoggerTable, RefusesMlflowWithoutAnAddress) {

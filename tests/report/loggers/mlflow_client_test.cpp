@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/report/loggers/logger_table.h>
 #include <lockstep/report/loggers/mlflow_logger.h>
 #include <tests/report/loggers/mlflow_double.h>
 #include <tests/support/captured_log.h>
@@ -171,6 +173,36 @@ TEST_F(MlflowClientTest, GetsParametersAndTagsInPiecesOfAHundred) {
   EXPECT_THAT(sizes, ElementsAre(100U, 100U, 5U));
   EXPECT_THAT(tags, ElementsAre(100U, 1U));
   EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+}
+
+TEST_F(MlflowClientTest, GetsTheNameOfTheRunAndOfTheExperiment) {
+  const TemporaryDirectory logs;
+  const CapturedLog log;
+  MlflowDouble server;
+  const LoggerSetup setup{.directory = logs.path(),
+                          .run_name = "mnist",
+                          .mlflow = {.tracking_uri = server.url(), .experiment = "digits"}};
+  const auto sent = make_loggers({"mlflow"}, setup);
+  EXPECT_EQ(sent[0]->place(), server.url());
+  EXPECT_FALSE(sent[0]->takes_images());
+  sent[0]->finish(true);
+  EXPECT_EQ(server.requests().at(0).path, "experiments/get-by-name?experiment_name=digits");
+  for (const HttpRequest& request : server.requests()) {
+    if (request.path != "runs/create") continue;
+    const json run = json::parse(request.body);
+    EXPECT_THAT(run["run_name"].get<std::string>(),
+                ::testing::MatchesRegex("mnist-[0-9]+_[0-9]+-[0-9a-z]+"));
+    EXPECT_GT(run["start_time"].get<std::int64_t>(), 1'700'000'000'000) << "milliseconds";
+    EXPECT_EQ(run["tags"], json::parse(R"([{"key": "mlflow.source.name", "value": "lockstep"}])"));
+  }
+  EXPECT_TRUE(logs.names().empty()) << "nothing was left over";
+  server.answer_with(400);
+  const auto kept = make_loggers({"mlflow"}, setup);
+  kept[0]->finish(true);
+  ASSERT_EQ(logs.names().size(), 1U);
+  const std::string folder = logs.names()[0];
+  EXPECT_THAT(folder, ::testing::MatchesRegex("mnist-[0-9]+_[0-9]+-[0-9a-z]+"));
+  EXPECT_TRUE(std::filesystem::exists(logs / (folder + "/mlflow_unsent.jsonl")));
 }
 
 TEST(MlflowDefaults, AreSecondsAndOurOwnExperiment) {

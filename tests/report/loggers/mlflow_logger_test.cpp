@@ -488,7 +488,10 @@ TEST_F(MlflowLoggerTest, ProvesWhoItIs) {
   report::MlflowLoggerOptions with_token = options();
   with_token.server.credentials = {.token = "t0ken"};
   report::MlflowLogger(with_token).finish(true);
-  EXPECT_THAT(server_.requests().back().head, HasSubstr("Authorization: Bearer t0ken"));
+  EXPECT_THAT(server_.requests().back().head,
+              ::testing::AllOf(HasSubstr("Authorization: Bearer t0ken"),
+                               HasSubstr("Content-Type: application/json"),
+                               HasSubstr("User-Agent: lockstep")));
 }
 
 // The address of the double with the user's part.

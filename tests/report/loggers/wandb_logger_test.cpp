@@ -107,7 +107,12 @@ TEST(WandbLogger, KeepsTheHarmlessCharactersOfAName) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     names.push_back(entry.path().filename().string());
   }
-  EXPECT_THAT(names, ::testing::ElementsAre(MatchesRegex("b_c_7_[0-9a-f]+\\.png")));
+  ASSERT_THAT(names, ::testing::ElementsAre(MatchesRegex("b_c_7_[0-9a-f]+\\.png")));
+  const std::vector<std::string> records =
+      wandb_records(read_text(logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb"));
+  ASSERT_GE(records.size(), 4U) << "header, run, the list of files, and the row";
+  EXPECT_TRUE(records[2].ends_with("media/images/Az09_-/" + names[0])) << "to be uploaded";
+  EXPECT_NE(records[3].find("\"_type\":\"image-file\""), std::string::npos);
 }
 
 // A program may set a locale that groups digits, which JSON does not allow.
