@@ -10,7 +10,7 @@ Usage: check_documentation.py [ROOT]     (default: the project that this file be
     holds for the code in each cell of a table column called C++, whose lines stand in one row: `one();`<br>`two();`.
   * Every header that a guide, README.md or an example includes or links to is installed: it is in
     lockstep/public_headers.txt, or a header listed there includes it.
-  * Each row of a table in README.md, docs/ and the READMEs of rooms is one line.
+  * Each row of a table in README.md, docs/ and the READMEs of rooms is one line, and has no more cells than its header.
   * Everything that users choose by a name, such as a backend, is in the guide that NAMES has for it.
 
 Prints a line for each violation and exits with 1 if there is one.
@@ -162,11 +162,15 @@ def wrong_headers(root):
 
 def broken_tables(root):
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted((root / "lockstep").glob("*/README.md"))]:
-        in_code = False
+        in_code, columns = False, 0  # columns: those of the current table; 0 outside of tables
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             in_code ^= line.startswith("```")
             if not in_code and line.startswith("|") and not line.rstrip().endswith("|"):
                 yield f"{path.relative_to(root)}:{number}: this row of a table lacks its end"
+            bars = re.sub(r"`[^`]*`|\\\|", "", line).count("|") if not in_code and line.startswith("|") else 0
+            columns = (columns or bars) if bars else 0
+            if bars > columns:
+                yield f"{path.relative_to(root)}:{number}: this row of a table has more cells than its header"
 
 
 def main():

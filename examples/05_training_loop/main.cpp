@@ -81,6 +81,8 @@ lockstep::Evaluation evaluate(ProcessGroup& group, Net& net, torch::Device devic
 torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file,
                     std::int64_t most_steps) {
   const torch::Device device = torch::kCPU;
+  const lockstep::Precision precision =
+      device.is_cpu() ? lockstep::Precision::k32 : lockstep::Precision::kBf16;
   torch::manual_seed(kSeed);
   Net net;
   lockstep::Optimizer optimizer(*net, lockstep::AdamWOptions{.lr = 0.01});
@@ -120,7 +122,7 @@ torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file,
       optimizer.zero_grad();
       torch::Tensor loss;
       {
-        const lockstep::AutocastScope autocast(lockstep::Precision::kBf16, device.type());
+        const lockstep::AutocastScope autocast(precision, device.type());
         loss = cross_entropy(ddp.forward(batch.images), batch.labels);
       }
       loss.backward();

@@ -36,7 +36,8 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
   }
   if (folder) {
     return load_image_folder(choice.source, {.max_image_pixels = choice.max_image_pixels,
-                                             .exif_transpose = choice.exif_transpose});
+                                             .exif_transpose = choice.exif_transpose,
+                                             .keep_unreadable = choice.keep_unreadable});
   }
   if (choice.exif_transpose) throw exif_transpose_without_folder(command, "SOURCE", choice.source);
   return load_packed_images(choice.source, {.max_image_pixels = choice.max_image_pixels});

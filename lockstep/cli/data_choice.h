@@ -19,7 +19,8 @@ struct DataChoice {
   std::optional<std::string> split;      ///< train (default) or test; for a known data set
   std::optional<std::string> directory;  ///< --data; for a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< limit of each image file
-  bool exif_transpose = false;  ///< for a folder: ImageFolderOptions::exif_transpose
+  bool exif_transpose = false;   ///< for a folder: ImageFolderOptions::exif_transpose
+  bool keep_unreadable = false;  ///< for a folder: ImageFolderOptions::keep_unreadable
 
   bool operator==(const DataChoice&) const = default;
 };

@@ -39,6 +39,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 #include <lockstep/train/optimization/precision.h>
+#include <lockstep/train/optimization/slow_precision.h>
 #include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep::cli {
@@ -120,6 +121,17 @@ Finding loaders() {
   return finding;
 }
 
+// The precisions that slow a run down on this machine's processor, with the reasons.
+Finding slow() {
+  const std::vector<std::string> names = train::slow_precisions();
+  std::string text;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += "; ";
+    text += "--precision " + name + ": " + train::slow_precision_text(parse_precision(name), names);
+  }
+  return {"slow", text, Json::object({{"precisions", names}})};
+}
+
 Finding data(const std::string& name) {
   try {
     if (const auto folder = find_data({.name = name, .may_download = false})) {
@@ -158,6 +170,7 @@ std::vector<Finding> examine() {
                                    choices("optimizers", optimizer_names()),
                                    loaders(),
                                    choices("precisions", precision_names()),
+                                   slow(),
                                    launcher()};
   for (const std::string& name : known_data_names()) findings.push_back(data(name));
   return findings;

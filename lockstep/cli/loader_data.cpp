@@ -53,6 +53,7 @@ ImageDataset load_recipe(const recipes::Recipe& recipe, const LoaderDataChoice& 
       .load_data({.directory = choice.directory,
                   .max_image_pixels = choice.max_image_pixels,
                   .decoding = choice.decoding,
+                  .keep_unreadable = choice.keep_unreadable,
                   .cache_bytes = 0,  // the decoding itself is shown or timed
                   .progress = std::ref(bar),
                   .message = message})
@@ -79,7 +80,8 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
   if (is_folder) {
     return load_image_folder(choice.source, {.decoding = choice.decoding,
                                              .max_image_pixels = choice.max_image_pixels,
-                                             .exif_transpose = choice.exif_transpose});
+                                             .exif_transpose = choice.exif_transpose,
+                                             .keep_unreadable = choice.keep_unreadable});
   }
   std::error_code error;  // with one, the file's own message is better
   if (fs::exists(choice.source, error) || error) {

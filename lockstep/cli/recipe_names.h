@@ -28,6 +28,8 @@ inline bool has_image_sizes(const recipes::Recipe& recipe) {
   return static_cast<bool>(recipe.choose);
 }
 inline bool splits_folder(const recipes::Recipe& recipe) { return recipe.splits_folder; }
+inline bool reads_image_folder(const recipes::Recipe& recipe) { return recipe.reads_image_folder; }
+inline bool has_channels_last(const recipes::Recipe& recipe) { return recipe.channels_last; }
 inline bool has_fused_kernels(const recipes::Recipe& recipe) { return recipe.has_fused_kernels; }
 
 /// "classify and autoencoder only", for the help of an option that only these recipes have.

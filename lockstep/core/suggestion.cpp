@@ -8,11 +8,61 @@
 namespace lockstep {
 namespace {
 
-// The word without leading dashes, in lower case.
+// A word of PyTorch, Lightning, torchrun, Hugging Face or timm, and the one that Lockstep uses.
+struct Synonym {
+  std::string_view theirs;
+  std::string_view ours;
+};
+constexpr Synonym kSynonyms[] = {
+    // options
+    {"learning-rate", "lr"},
+    {"epochs", "max-epochs"},
+    {"num-epochs", "max-epochs"},
+    {"num-train-epochs", "max-epochs"},
+    {"train-batch-size", "batch-size"},
+    {"pretrained", "weights"},
+    {"checkpoint", "weights"},
+    {"num-workers", "workers"},
+    {"arch", "model"},
+    {"opt", "optimizer"},
+    {"sched", "schedule"},
+    {"lr-scheduler", "schedule"},
+    {"amp", "precision"},
+    {"dtype", "precision"},
+    {"device", "accelerator"},
+    {"img-size", "image-size"},
+    {"output-dir", "out"},
+    {"data-path", "data"},
+    {"data-dir", "data"},
+    {"max-grad-norm", "gradient-clip-norm"},
+    {"clip-grad", "gradient-clip-norm"},
+    {"clip-grad-norm", "gradient-clip-norm"},
+    {"gradient-accumulation-steps", "accumulate-grad-batches"},
+    {"grad-accum-steps", "accumulate-grad-batches"},
+    {"sync-bn", "sync-batchnorm"},
+    {"resume-from-checkpoint", "resume"},
+    // precisions
+    {"fp16", "16"},
+    {"half", "16"},
+    {"float16", "16"},
+    {"16-mixed", "16"},
+    {"bfloat16", "bf16"},
+    {"bf16-mixed", "bf16"},
+    {"fp32", "32"},
+    {"float32", "32"},
+    {"32-true", "32"},
+    // strategies
+    {"dataparallel", "dp"},
+    {"distributeddataparallel", "ddp"},
+    {"zero", "zero1"},
+};
+
+// The word without leading dashes, in lower case, with dashes for underscores.
 std::string stem_of(std::string_view word) {
   std::string stem(word.substr(std::min(word.find_first_not_of('-'), word.size())));
   for (char& letter : stem) {
     letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    if (letter == '_') letter = '-';
   }
   return stem;
 }
@@ -40,10 +90,22 @@ bool contains(std::string_view text, std::string_view part) {
   return part.size() >= kShort && text.find(part) != std::string_view::npos;
 }
 
+// The candidate that `stem` is another tool's word for; empty if there is none.
+std::string word_of_ours(std::string_view stem, const std::vector<std::string>& candidates) {
+  for (const auto& [theirs, ours] : kSynonyms) {
+    if (stem != theirs) continue;
+    for (const std::string& candidate : candidates) {
+      if (stem_of(candidate) == ours) return candidate;
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string stem = stem_of(word);
+  if (std::string ours = word_of_ours(stem, candidates); !ours.empty()) return ours;
   const int allowed = std::min<int>(2, static_cast<int>(stem.size()) / 3);
   std::string nearest;
   std::pair<int, bool> best = {allowed, true};  // typing errors, whether the lengths differ

@@ -62,7 +62,8 @@ std::string description_of(const fs::path& directory, const RecipeDataOptions& o
 ImageFolderOptions folder_options(const RecipeDataOptions& options) {
   return {.decoding = options.decoding,
           .max_image_pixels = options.max_image_pixels,
-          .exif_transpose = options.exif_transpose};
+          .exif_transpose = options.exif_transpose,
+          .keep_unreadable = options.keep_unreadable};
 }
 
 // DataError for the first class that `part` has and `other` lacks.
@@ -84,8 +85,18 @@ FolderParts load_parts(const fs::path& directory, const char* validation_name,
   return {std::move(train), std::move(validation)};
 }
 
+std::string image_count(std::int64_t images) { return report::count_of(images, "image"); }
+
 void tell(const RecipeDataOptions& options, const std::string& text) {
   if (options.message) options.message(text);
+}
+
+// ConfigError if there is nothing at `directory`.
+void require_existing(const fs::path& directory, const std::string& recipe) {
+  std::error_code error;  // with one, a later message is better
+  if (fs::exists(directory, error) || error) return;
+  throw ConfigError(lockstep::str(recipe, ": --data ", directory.string(),
+                                  " does not exist; give a folder of images"));
 }
 
 // The name of the folder of validation images; null if the folder has no split.
@@ -111,8 +122,17 @@ const char* validation_folder(const RecipeDataOptions& options, const fs::path& 
   return found[0];
 }
 
-std::string image_count(std::int64_t images) {
-  return report::count_text(static_cast<double>(images)) + ' ' + noun_for(images, "image");
+// Says which parts are too small to be of use.
+void tell_of_few_images(const FolderParts& parts, const RecipeDataOptions& options) {
+  constexpr std::int64_t kFew = 10;
+  if (parts.train.size() < kFew) {
+    tell(options, "only " + image_count(parts.train.size()) +
+                      " to train on, too few for a model that is of use on other images");
+  }
+  if (parts.validation.size() < kFew) {
+    tell(options, "only " + image_count(parts.validation.size()) +
+                      " to validate on, too few to say how good the model is on other images");
+  }
 }
 
 std::vector<std::int64_t> images_of_classes(const ImageDataset& all) {
@@ -289,6 +309,7 @@ RecipeData load_own_split(const fs::path& directory, const char* validation_name
                           const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
   const FolderParts parts = load_parts(directory, validation_name, folder_options(options));
   const ImageDataset &train = parts.train, &validation = parts.validation;
+  tell_of_few_images(parts, options);
   const ImageDataset all = cached(concatenate({train, validation}), options, wanted);
   const ImageDataset rest = range_of(all, train.size(), validation.size());
   return {.description = description_of(directory, options),
@@ -320,6 +341,7 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
   if (own_split != nullptr) return load_own_split(directory, own_split, options, wanted);
   const ImageDataset all = load_image_folder(directory, folder_options(options));
   const FolderParts parts = split_at_random(cached(all, options, wanted), options, wanted.recipe);
+  tell_of_few_images(parts, options);
   // Versions that did not split by class have split the same images in another way.
   const std::string split = lockstep::str(parts.differs_from_random_split ? "by class " : "",
                                           options.seed, ' ', parts.validation.size());
@@ -332,6 +354,7 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
 
 RecipeData load_train_and_val(const RecipeDataOptions& options, const std::string& recipe) {
   const fs::path directory = options.directory.value();
+  require_existing(directory, recipe);
   for (const char* part : {"train", "val"}) {
     if (has_folder(directory, part)) continue;
     throw ConfigError(lockstep::str(recipe, ": --data ", directory.string(), " has no folder '",
@@ -340,6 +363,7 @@ RecipeData load_train_and_val(const RecipeDataOptions& options, const std::strin
                                     "each class"));
   }
   const FolderParts parts = load_parts(directory, "val", folder_options(options));
+  tell_of_few_images(parts, options);
   return {.description = description_of(directory, options),
           .train = parts.train,
           .load_test = [validation = parts.validation] { return validation; }};

@@ -27,7 +27,8 @@ struct FolderSplitOptions {
 /// least one image to train on. If there are fewer training images than classes, random_split()
 /// ignores the classes. Both parts share one cache. Messages report how many images each part has,
 /// whether the split is by class, which classes have no image to validate on, which folder is
-/// ignored, and when the caches need more memory than the host has left.
+/// ignored, which part has fewer than ten images, and when the caches need more memory than the
+/// host has left.
 ///
 /// Throws ConfigError without a directory, for a fraction that leaves one part without images, for
 /// a fraction if the folder has its own split, and for a folder train that has folders of its own
@@ -36,7 +37,8 @@ struct FolderSplitOptions {
 RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplitOptions& wanted);
 
 /// Loads the images of `directory`/train and `directory`/val, which must have the same classes.
-/// Throws ConfigError, whose text begins with `recipe`, if there are no such folders.
+/// Messages report which part has fewer than ten images. Throws ConfigError, whose text begins with
+/// `recipe`, if there are no such folders.
 RecipeData load_train_and_val(const RecipeDataOptions& options, const std::string& recipe);
 
 }  // namespace lockstep::recipes

@@ -39,6 +39,8 @@ struct RecipeDataOptions {
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;
   /// ImageFolderOptions::exif_transpose (Recipe::reads_image_folder only).
   bool exif_transpose = false;
+  /// ImageFolderOptions::keep_unreadable (Recipe::reads_image_folder only).
+  bool keep_unreadable = false;
   /// Seed of the split into training and validation images (Recipe::splits_folder only).
   std::uint64_t seed = 0;
   /// Share of validation images, above 0 and below 1; absent: kValidationFraction, or the folder's

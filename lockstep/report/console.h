@@ -24,4 +24,13 @@ LOCKSTEP_API std::unique_ptr<Listener> make_console_listener(std::ostream& out,
 LOCKSTEP_API std::vector<ListenerHandle> make_terminal_listeners(
     std::ostream& out, const Terminal& terminal, const std::filesystem::path& folder = {});
 
+/// Adds to make_terminal_listeners() a listener that keeps a record of the run in `folder`, so that
+/// `lockstep report FOLDER` and `lockstep doctor FOLDER` work. The folder of the checkpoints is a
+/// good place:
+///   options.listeners = make_run_listeners(std::cout, detect_terminal(STDOUT_FILENO),
+///                                          options.checkpoints.directory);
+LOCKSTEP_API std::vector<ListenerHandle> make_run_listeners(std::ostream& out,
+                                                            const Terminal& terminal,
+                                                            const std::filesystem::path& folder);
+
 }  // namespace lockstep

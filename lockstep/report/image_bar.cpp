@@ -15,7 +15,7 @@ void ImageBar::operator()(std::int64_t done) {
   drawn_at_ = now_();
   const auto images = static_cast<double>(images_);
   const std::string amount =
-      str(count_text(static_cast<double>(done)), " of ", count_text(images), " images");
+      str(count_text(static_cast<double>(done)), " of ", count_of(images_, "image"));
   out_ << kClearLine << bar_line(verb_, static_cast<double>(done) / images, amount, terminal_)
        << std::flush;
 }

@@ -93,6 +93,7 @@ std::string to_json(const RunReport& report) {
             {"backend", info.backend},
             {"loader", info.loader},
             {"precision", info.precision},
+            {"slow_precisions", info.slow_precisions},
             {"device", info.device},
             {"fused_kernels", info.fused_kernels},
             {"world_size", info.world_size},

@@ -8,9 +8,9 @@
 
 namespace lockstep::report {
 
-/// {"recipe", "strategy", "backend", "loader", "precision", "fused_kernels", "world_size",
-/// "threads_per_rank", "global_batch", "learning_rate", "setup_seconds" (of rank 0: "group",
-/// "loader", "model", "synchronization"), "already_complete", "skipped_images", "epochs":
+/// {"recipe", "strategy", "backend", "loader", "precision", "slow_precisions", "fused_kernels",
+/// "world_size", "threads_per_rank", "global_batch", "learning_rate", "setup_seconds" (of rank 0:
+/// "group", "loader", "model", "synchronization"), "already_complete", "skipped_images", "epochs":
 /// [{"epoch", "steps", "seconds", "train_loss", "images_per_second", "phases" ("stage_waits" is a
 /// part of "communication"), "first_batch_seconds" (a part of the phase "data"),
 /// "processor_seconds", "processor_wait_seconds" and "busy_processors" (or null), "gpu" (null, or

@@ -13,10 +13,10 @@ namespace {
 
 using SummaryRow = std::array<std::string, 4>;
 
-std::string count_of(std::int64_t count) { return count_text(static_cast<double>(count)); }
+std::string grouped(std::int64_t count) { return count_text(static_cast<double>(count)); }
 
 SummaryRow summary_row(const ModuleSummary& module) {
-  return {module.name, module.type, count_of(module.trainable + module.frozen),
+  return {module.name, module.type, grouped(module.trainable + module.frozen),
           module.output_shape.empty() ? "?" : join(module.output_shape, " x ")};
 }
 
@@ -41,7 +41,7 @@ std::string table_text(const ModelSummary& summary) {
   const std::array<int, 4> widths = widths_of(rows);
   std::string text;
   for (const SummaryRow& row : rows) text += padded_cells(row, widths) + '\n';
-  text += count_of(summary.trainable) + " trainable parameters, " + count_of(summary.frozen) +
+  text += grouped(summary.trainable) + " trainable parameters, " + grouped(summary.frozen) +
           " frozen; parameters take " + bytes_text(static_cast<double>(summary.parameter_bytes)) +
           ", buffers " + bytes_text(static_cast<double>(summary.buffer_bytes)) + '\n';
   return text;

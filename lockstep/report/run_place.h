@@ -3,7 +3,9 @@
 
 #include <filesystem>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/strings.h>
 
 namespace lockstep::report {
 
@@ -27,6 +29,16 @@ inline RunPlace place_of_run(const std::filesystem::path& input) {
   if (!std::filesystem::is_regular_file(input, ignored)) return {input / "run.json", input};
   if (input.filename() != "run.json") return {input, {}};
   return {input, folder_of(input)};
+}
+
+/// The error about a run whose record, at the place of `input`, cannot be opened.
+inline DataError missing_record(const std::filesystem::path& input) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(input, error) || error;
+  return DataError(str(input.string(), exists ? " has no run.json" : " does not exist",
+                       ": give the folder that `lockstep train --out` has written, or a record of "
+                       "`lockstep train --json`",
+                       exists ? "; a program keeps one with make_run_listeners()" : ""));
 }
 
 }  // namespace lockstep::report

@@ -181,9 +181,16 @@ std::string command_line(const std::string& left_out) {
 RunRecord::RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on)
     : file_(folder / kRecordFile), origin_(std::move(origin)), goes_on_(goes_on) {}
 
+RunRecord::RunRecord(const std::filesystem::path& folder, RunOrigin origin)
+    : file_(folder / kRecordFile), origin_(std::move(origin)) {}
+
 void RunRecord::on_run_begin(const RunInfo& info) {
   started_ = utc_now();
-  if (goes_on_) {
+  if (!goes_on_) {
+    std::error_code ignored;  // writing the file fails with a better message
+    std::filesystem::create_directories(file_.parent_path(), ignored);
+  }
+  if (goes_on_.value_or(!info.resumed_from.empty())) {
     const KeptRecord kept = kept_of(file_, info.first_epoch);
     epochs_before_ = kept.epochs.dump();
     commands_before_ = kept.commands.dump();
@@ -222,7 +229,7 @@ void RunRecord::write(const RunReport& report, const std::string& state) const {
   json["host"] = host_name();
   json["processor"] = cpu_model_name();
   json["usable_processors"] = origin_.processors;
-  json["local_ranks"] = origin_.local_ranks;
+  json["local_ranks"] = origin_.local_ranks > 0 ? Json(origin_.local_ranks) : Json();
   json["versions"] = origin_.versions;
   json["command"] = without_credentials(origin_.command);
   json["commands"] = Json::parse(commands_before_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct LOCKSTEP_API RunOrigin {
   /// {"lockstep", "0.1.0"}, {"commit", "4ec0fe713eba"}, {"libtorch", "2.13.0"}
   std::map<std::string, std::string> versions{};
   std::string command{};  ///< as typed; recorded without passwords and tokens in addresses
-  int local_ranks = 1;    ///< on rank 0's host
+  int local_ranks = 1;    ///< on rank 0's host; 0: unknown
   int processors = 0;     ///< available to the local ranks together
 };
 
@@ -35,6 +36,8 @@ class LOCKSTEP_API RunRecord : public Listener {
  public:
   /// `goes_on`: whether the run resumes one that was recorded in `folder`.
   RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on);
+  /// RunInfo::resumed_from says whether the run resumes one. Creates `folder` when the run begins.
+  explicit RunRecord(const std::filesystem::path& folder, RunOrigin origin = {});
 
   void on_run_begin(const RunInfo& info) override;
   void on_epoch_end(const EpochReport& report) override;
@@ -46,7 +49,7 @@ class LOCKSTEP_API RunRecord : public Listener {
 
   const std::filesystem::path file_;
   const RunOrigin origin_;
-  const bool goes_on_;
+  const std::optional<bool> goes_on_;  // absent: as RunInfo says
   std::string started_{};
   std::string epochs_before_ = "[]";    // epochs of the resumed run, as JSON
   std::string commands_before_ = "[]";  // its commands, as JSON

@@ -134,8 +134,7 @@ std::string validation_line(const Evaluation& test) {
     parts.push_back(value.name + " " + metric_text(value));
   }
   if (parts.empty()) parts.push_back(evaluation_text(test));
-  return "validation " + join(parts) + " of " + count_text(static_cast<double>(test.samples)) +
-         " images";
+  return "validation " + join(parts) + " of " + count_of(test.samples, "image");
 }
 
 // "best validation loss 0.0512 in epoch 3, weights in run/checkpoints/step-00001407/..."
@@ -194,8 +193,8 @@ void SummaryTable::on_run_end(const RunReport& report) {
   if (report.best) out_ << best_line(*report.best) << '\n';
   if (report.test) out_ << validation_line(*report.test) << ", ";
   if (report.skipped_images > 0) {
-    out_ << count_text(static_cast<double>(report.skipped_images))
-         << " images could not be read and were skipped, ";
+    out_ << count_of(report.skipped_images, "image") << " could not be read and "
+         << (report.skipped_images == 1 ? "was" : "were") << " skipped, ";
   }
   if (!report.already_complete) {
     out_ << "first step after " << seconds_text(report.seconds_to_first_step) << ", ";

@@ -11,7 +11,8 @@ namespace lockstep::svg {
 inline constexpr std::size_t kColors = 8;
 
 /// The colors of one scheme, light or dark. CSS rules are written out for both schemes, because not
-/// every SVG reader supports CSS variables.
+/// every SVG reader supports CSS variables. The eight colors have a contrast of at least 4.5
+/// against `back`, and can be told apart by people who do not see red or green (palette_test.cpp).
 struct Palette {
   const char *back, *ink, *soft, *line, *gray;
   const char* colors[kColors];
@@ -22,14 +23,14 @@ inline constexpr Palette kLight = {
     "#656d76",
     "#d0d7de",
     "#57606a",
-    {"#0969da", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#9a6700", "#0e7490", "#cf222e"}};
+    {"#2b76b2", "#ca4702", "#058663", "#03339b", "#530a2c", "#303604", "#00576d", "#bc003b"}};
 inline constexpr Palette kDark = {
     "#0d1117",
     "#e6edf3",
     "#9198a1",
     "#3d444d",
     "#b1bac4",
-    {"#58a6ff", "#f0883e", "#3fb950", "#bc8cff", "#f778ba", "#d29922", "#39c5cf", "#ff7b72"}};
+    {"#8fc5ff", "#bb6c02", "#aaf8a2", "#767cf3", "#d73e9b", "#fce95a", "#65fde6", "#da4d62"}};
 
 /// A length in pixels, with at most one decimal: "12", "12.5".
 std::string number(double value);

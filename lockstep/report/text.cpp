@@ -12,10 +12,6 @@
 namespace lockstep::report {
 namespace {
 
-std::string plural(std::int64_t count, const std::string& noun) {
-  return count_text(static_cast<double>(count)) + " " + noun_for(count, noun);
-}
-
 std::string precision_text(const std::string& precision) {
   return precision == "32" ? "float32" : precision == "16" ? "float16" : precision;
 }
@@ -25,11 +21,11 @@ std::string pipeline_words(const RunInfo& info) {
   std::string words;
   const bool has_workers = info.workers > 0;
   if (info.strategy == "hybrid" && has_workers) {
-    words += " of " + plural(info.world_size / info.workers, "pipeline");
+    words += " of " + count_of(info.world_size / info.workers, "pipeline");
   }
-  words += " of " + plural(info.stages, "stage");
-  if (has_workers && info.workers < info.stages) words += " on " + plural(info.workers, "worker");
-  return words + " (" + info.schedule + ", " + plural(info.micro_batches, "micro-batch") +
+  words += " of " + count_of(info.stages, "stage");
+  if (has_workers && info.workers < info.stages) words += " on " + count_of(info.workers, "worker");
+  return words + " (" + info.schedule + ", " + count_of(info.micro_batches, "micro-batch") +
          (info.recompute ? ", recompute" : "") + ")";
 }
 
@@ -50,6 +46,19 @@ std::string fixed_text(double value, int digits) {
   return buffer.data();
 }
 
+std::string significant_text(double value) {
+  constexpr int kDigits = 3;
+  constexpr int kMostDecimals = 6;  // smaller values are 0
+  if (!std::isfinite(value)) return fixed_text(value, 0);
+  const auto decimals_of = [](double number) {
+    return kDigits - 1 - static_cast<int>(std::floor(std::log10(std::abs(number))));
+  };
+  if (!(std::abs(value) >= std::pow(10, -kMostDecimals))) return "0";
+  const double unit = std::pow(10, -decimals_of(value));
+  const double rounded = std::round(value / unit) * unit;
+  return fixed_text(rounded, std::clamp(decimals_of(rounded), 0, kMostDecimals));
+}
+
 std::string count_text(double value) {
   std::string text = fixed_text(value, 0);
   if (!std::isfinite(value)) return text;
@@ -58,6 +67,10 @@ std::string count_text(double value) {
     text.insert(static_cast<std::size_t>(at), 1, ',');
   }
   return text;
+}
+
+std::string count_of(std::int64_t count, const std::string& noun) {
+  return count_text(static_cast<double>(count)) + " " + noun_for(count, noun);
 }
 
 std::string clock_text(double seconds) {
@@ -101,12 +114,12 @@ std::string padded_cells(std::span<const std::string> cells, std::span<const int
 
 std::string run_line(const RunInfo& info) {
   std::string line = info.recipe + ": " + info.strategy;
-  if (!info.dp_loss.empty()) line += " with " + plural(info.devices, "replica");
+  if (!info.dp_loss.empty()) line += " with " + count_of(info.devices, "replica");
   if (!info.device_weights.empty()) line += " (weights " + join(info.device_weights) + ")";
   if (info.stages > 0) line += pipeline_words(info);
   if (info.world_size > 1) line += " over " + info.backend;
-  line +=
-      ", " + plural(info.world_size, "process") + " x " + plural(info.threads_per_rank, "thread");
+  line += ", " + count_of(info.world_size, "process") + " x " +
+          count_of(info.threads_per_rank, "thread");
   if (info.device != "cpu") line += " on " + info.device;
   line += ", global batch " + count_text(static_cast<double>(info.global_batch));
   if (info.accumulate_grad_batches > 1) {
@@ -114,7 +127,9 @@ std::string run_line(const RunInfo& info) {
             count_text(static_cast<double>(info.global_batch * info.accumulate_grad_batches));
   }
   if (info.learning_rate > 0) line += str(", learning rate ", info.learning_rate);
-  line += ", " + precision_text(info.precision) + ", " + plural(info.parameters, "parameter");
+  line += ", " + precision_text(info.precision);
+  if (info.precision_disables_kernels) line += " (no fused kernels)";
+  line += ", " + count_of(info.parameters, "parameter");
   if (!info.dataset.empty()) line += ", " + info.dataset;
   return line;
 }

@@ -10,18 +10,23 @@
 namespace lockstep::report {
 
 std::string fixed_text(double value, int digits);  ///< 0.12345, 3 -> "0.123"
+std::string significant_text(double value);        ///< 1234.5 -> "1230", 0.012345 -> "0.0123"
 std::string count_text(double value);              ///< 25974.3 -> "25,974"
 std::string seconds_text(double seconds);          ///< "2.31 s", "23.1 s", "3:25 min", "2:03:25 h"
 std::string clock_text(double seconds);            ///< "0:03", "3:25", "2:03:25"
 std::string bytes_text(double bytes);              ///< decimal units: "9.9 MB"
 std::string percent_text(double fraction);         ///< 0.98415 -> "98.42%"
 
+/// 25974, "image" -> "25,974 images"; 1, "image" -> "1 image"
+std::string count_of(std::int64_t count, const std::string& noun);
+
 /// Cells side by side, two spaces apart, each padded to its width; a negative width aligns a cell
 /// to the left. There must be a width for each cell.
 std::string padded_cells(std::span<const std::string> cells, std::span<const int> widths);
 
 /// "mnist: ddp over shm, 2 processes x 1 thread, global batch 128 x 2 = 256, learning rate 0.05,
-/// float32, 21,840 parameters, MNIST"; "128 x 2" if each step accumulates two batches
+/// float32, 21,840 parameters, MNIST"; "128 x 2" if each step accumulates two batches, and
+/// "bf16 (no fused kernels)" if the precision disables these
 std::string run_line(const RunInfo& info);
 
 /// run_line(); then, for a resumed run, a line such as "resumes from run/checkpoints/step-00000008

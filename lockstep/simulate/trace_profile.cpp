@@ -65,13 +65,13 @@ struct TracedStep {
   std::vector<double> ready{};
 };
 
+constexpr const char* kGiveARun =
+    ": give the folder of a run that `lockstep train --strategy ddp --trace --out FOLDER` has "
+    "written";
+
 TraceJson read_file(const std::filesystem::path& file) {
   std::ifstream stream(file);
-  if (!stream) {
-    throw DataError(str("there is no ", file.string(),
-                        ": give the folder of a run that `lockstep train "
-                        "--strategy ddp --trace --out FOLDER` has written"));
-  }
+  if (!stream) throw DataError(str("there is no ", file.string(), kGiveARun));
   try {
     return TraceJson::parse(stream);
   } catch (const TraceJson::exception& error) {
@@ -375,6 +375,9 @@ StepProfile profile_of_trace(const std::filesystem::path& file, StepProfile prof
 StepProfile read_trace_profile(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) return profile_of_trace(path, {});
+  std::error_code error;  // with one, the message about the file says why
+  if (!std::filesystem::exists(path, error) && !error)
+    throw DataError(str(path.string(), " does not exist", kGiveARun));
   StepProfile profile = checked(path / "run.json", profile_of_record);
   return profile_of_trace(path / "trace.json", std::move(profile));
 }

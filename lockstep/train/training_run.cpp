@@ -282,8 +282,9 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
     if (store_) report.saved_in = store_->newest().string();
   }
   if (finite_steps_.skipped() > 0 && strategy_.group().rank() == 0) {
-    log_warning("Trainer: ", finite_steps_.skipped(), " of ", steps_trained_,
-                " steps were skipped, because a loss or gradient was not finite");
+    log_warning("Trainer: ", finite_steps_.skipped(), " of ", amount_of(steps_trained_, "step"),
+                finite_steps_.skipped() == 1 ? " was" : " were",
+                " skipped, because a loss or gradient was not finite");
   }
   if (operations_) operations_->finish();
   if (device_timer_) device_timer_->settle();

@@ -101,10 +101,12 @@ Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   const PhaseScope scope(evaluations_.seconds, "evaluation");
   const RecordingPause pause;  // its many batches would leave no room in the trace for the steps
   const torch::NoGradGuard no_grad;
-  const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
-  const AutocastScope autocast(options_.precision, options_.device.type());
-  // The last step changed the buffers of each rank differently; all evaluate with rank 0's.
+  // The last step changed the buffers of each rank differently; all evaluate with rank 0's, and
+  // with its averages of the running statistics, which are in the buffers meanwhile.
   strategy_.begin_evaluation();
+  const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
+  if (ema_) strategy_.begin_evaluation();
+  const AutocastScope autocast(options_.precision, options_.device.type());
   test_loader_->set_epoch(0);
   Metrics metrics(task_.metrics());
   {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -11,6 +12,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/optim/distinct.h>
 #include <lockstep/train/measuring/phase_scope.h>
+#include <lockstep/train/optimization/slow_precision.h>
 #include <lockstep/train/task/summarize.h>
 
 namespace lockstep::train {
@@ -129,6 +131,7 @@ void TrainingRun::begin() {
   info_.backend = group.size() == 1 ? "none" : group.backend();
   info_.precision = to_string(options_.precision);
   info_.device = options_.device.is_cpu() ? "cpu" : "cuda";
+  if (options_.device.is_cpu()) info_.slow_precisions = slow_precisions();
   info_.world_size = group.size();
   info_.accumulate_grad_batches = options_.accumulate_grad_batches;
   info_.learning_rate = plateau_ ? plateau_->lr() : base_lr_;
@@ -147,6 +150,11 @@ void TrainingRun::begin_training() {
   if (finished()) return;
   task_.on_train_start();
   strategy_.follow_modes();
+  const std::string slow = slow_precision_text(options_.precision, info_.slow_precisions);
+  if (!slow.empty() && strategy_.group().rank() == 0) {
+    log_warning("Trainer: ", slow, ": precision ", info_.precision,
+                " here only shows what a GPU would compute");
+  }
   if (task_.module().is_training() || strategy_.group().rank() != 0) return;
   log_warning(
       "Trainer: the task's module is in evaluation mode, in which the run trains it, for instance "

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/formats/pack.h>
 #include <lockstep/formats/pack_writer.h>
 #include <tests/cli/data_command.h>
@@ -391,6 +392,35 @@ TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
   EXPECT_THAT(found["damaged"][1]["reason"].get<std::string>(), HasSubstr("dog/18.png"));
   ASSERT_EQ(found["odd"].size(), 1U);
   EXPECT_EQ(found["odd"][0]["index"], 6);
+}
+
+// A format that is not read is listed by a check, and skipped on request like a damaged image.
+TEST_F(DataCommand, TakesAFormatThatIsNotReadForADamagedImage) {
+  using std::string_literals::operator""s;
+  std::filesystem::remove_all(data / "images/dog");
+  for (const int image : {11, 12, 13, 14})
+    std::filesystem::remove(data / lockstep::str("images/cat/", image, ".png"));
+  data.write("images/cat/99.webp", "RIFF\4\0\0\0WEBP"s);
+  const ProgramResult checked = run({"check", images()});
+  EXPECT_EQ(checked.exit_code, 1);
+  EXPECT_THAT(checked.out, AllOf(HasSubstr("damaged  " + images() + "/cat/99.webp: is a WebP"),
+                                 HasSubstr("images of images: 2 images, 1 damaged, in ")));
+  EXPECT_EQ(checked.err,
+            "error: data check: 1 of 2 images cannot be decoded; remove it, or train and pack "
+            "with --on-corrupt-image skip\n");
+  const ProgramResult refused = run({"pack", images(), in_out("a.pack")});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("move it away, or skip it with --on-corrupt-image skip\n"));
+  const ProgramResult packed =
+      run({"pack", images(), in_out("a.pack"), "--on-corrupt-image", "skip"});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_THAT(packed.out, AllOf(HasSubstr("1 image as pixels in 1 class, "),
+                                HasSubstr("left out " + images() + "/cat/99.webp: is a WebP")));
+  EXPECT_THAT(run({"check", in_out("a.pack")}).out, HasSubstr(": 1 image, 0 damaged, in "));
+  const ProgramResult shown =
+      run({"preview", images(), "--images", "1", "--size", "8", "--versions", "1", "--out",
+           in_out("a.png"), "--on-corrupt-image", "skip"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
 }
 
 // The images have between 80 and 168 pixels.

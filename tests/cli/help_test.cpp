@@ -224,6 +224,42 @@ TEST(Help, FitsATerminalAndGroupsTheOptionsOfTraining) {
   EXPECT_THAT(help, Not(HasSubstr("\n\n\n")));
 }
 
+// Before all others, and without those of other recipes.
+TEST(Help, OfARecipeBeginsWithItsOwnOptions) {
+  struct RecipeHelp {
+    std::string recipe;
+    Names own;
+    Names others;
+  };
+  const RecipeHelp cases[] = {
+      {"mnist",
+       {"--weights", "--no-fused-kernels"},
+       {"--model", "--image-size", "--val-fraction", "--cache", "--decoding", "--memory-format"}},
+      {"classify",
+       {"--model", "--image-size", "--weights", "--val-fraction", "--cache", "--memory-format",
+        "--max-image-pixels", "--decoding", "--exif-transpose"},
+       {"--no-fused-kernels"}},
+      {"resnet50-split",
+       {"--weights", "--decoding"},
+       {"--model", "--val-fraction", "--no-fused-kernels"}}};
+  for (const RecipeHelp& each : cases) {
+    for (const Names& words : {Names{each.recipe, "--help"}, Names{"--help", each.recipe}}) {
+      const ProgramResult result = run_command({.command = {"train"}}, words);
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      const std::size_t begin = result.out.find("\n\nOptions of " + each.recipe + ":\n");
+      ASSERT_NE(begin, std::string::npos) << result.out;
+      const std::size_t end = result.out.find("\n\nStrategy:\n");
+      EXPECT_LT(begin, end);
+      const std::string own = result.out.substr(begin, end - begin);
+      for (const std::string& option : each.own) EXPECT_NE(help_of(own, option), "") << option;
+      for (const std::string& option : each.others) {
+        EXPECT_EQ(help_of(result.out, option), "") << each.recipe << ' ' << option;
+      }
+      EXPECT_NE(help_of(result.out, "--max-epochs"), "");
+    }
+  }
+}
+
 // All these messages can occur in `lockstep train`.
 TEST(Help, OfTrainingHasEveryFlagThatMessagesOfTheLibraryBecome) {
   const ProgramResult help = run_to_end({LOCKSTEP_PROGRAM, "train", "--help"});
@@ -254,6 +290,19 @@ TEST(Doctor, ListsTheNamesThatOptionsTake) {
     EXPECT_THAT(result.out,
                 HasSubstr("\n" + key + std::string(12 - key.size(), ' ') + join(names) + end));
   }
+}
+
+TEST(Doctor, SaysWhatIsSlowHere) {
+  const TemporaryDirectory scratch;
+  const std::string file = (scratch / "doctor.json").string();
+  const ProgramResult result = run_to_end({LOCKSTEP_PROGRAM, "doctor", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Names slow =
+      nlohmann::json::parse(std::ifstream(file)).at("slow").at("precisions").get<Names>();
+  EXPECT_THAT(slow, testing::Contains("16"));
+  const std::string with_bfloat16 = slow.size() == 1 ? "" : "--precision bf16: bfloat16 is 5 to ";
+  EXPECT_THAT(result.out, HasSubstr("\nslow        " + with_bfloat16));
+  EXPECT_THAT(result.out, HasSubstr("--precision 16: float16 is slower than float32 on a CPU\n"));
 }
 
 TEST(Doctor, SaysWhoStartedIt) {

@@ -42,6 +42,7 @@ TEST_F(SimulateCommand, PredictsFromARunOfItsOwn) {
   EXPECT_GT(prediction.at("rows").at(0).at("step_ms"), 0);
   EXPECT_LT(prediction.at("rows").at(12).at("interval_ms").at(0),
             prediction.at("rows").at(12).at("step_ms"));
+  EXPECT_TRUE(prediction.contains("other_programs"));
   EXPECT_GT(prediction.at("run").at("processors"), 0);
   EXPECT_EQ(prediction.at("run").at("threads_per_rank"), 1);
   EXPECT_GT(prediction.at("rows").at(12).at("step_ms"), prediction.at("rows").at(0).at("step_ms"));
@@ -60,7 +61,7 @@ TEST_F(SimulateCommand, SaysInOneLineWhatItCannotSimulate) {
       "no buckets of gradients to simulate; train with `lockstep train --strategy ddp`",
       "one process");
   expect_one_error(simulate({in_scratch("none")}), 1,
-                   "none/run.json: give the folder of a run that", "no run");
+                   "none does not exist: give the folder of a run that", "no run");
   expect_one_error(simulate({}), 2, "RUN is required", "no argument");
   expect_one_error(simulate({in_scratch("run"), "--ranks", "4..1"}), 2,
                    "simulate: --ranks: expected numbers of ranks", "ranks");

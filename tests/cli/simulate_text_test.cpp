@@ -55,17 +55,17 @@ class SimulateText : public ::testing::Test {
 TEST_F(SimulateText, IsATableOverRanksAndOneOfAnswers) {
   EXPECT_THAT(
       text(),
-      StartsWith(
-          "net: a profile, 310.00 ms a step of one rank\n"
-          "data 0.00, forward 100.00, backward 200.00, optimizer 10.00, other 0.00 ms; "
-          "20.0 MB of gradients in 2 buckets\n"
-          "predicted: ddp over 100,1\n\n"
-          "ranks  step ms       interval ms  efficiency  exposed ms  taken ms  stragglers ms  "
-          "buckets  algorithm\n"
-          "1       310.00  269.57 to 364.71      100.0%        0.00      0.00           0.00  "
-          "      0  none\n"
-          "2       320.20  285.89 to 363.86       96.8%       10.20      0.00           0.00  "
-          "      2  "));
+      StartsWith("net: a profile, 310 ms a step of one rank\n"
+                 "data 0, forward 100, backward 200, optimizer 10.0, other 0 ms; "
+                 "20.0 MB of gradients in 2 buckets\n"
+                 "predicted: ddp over 100,1\n\n"
+                 "ranks  step ms  interval ms  efficiency  exposed ms  taken ms  stragglers ms  "
+                 "buckets  algorithm\n"
+                 "1          310   270 to 365        100%           0         0              0  "
+                 "      0  none\n"
+                 "2          320   286 to 364       96.8%        10.2         0              0  "
+                 "      2  "));
+  EXPECT_THAT(text(), HasSubstr("\nColumns: efficiency is the step time of one rank divided by "));
   EXPECT_THAT(text(), HasSubstr(", extrapolated\n\nwhat if, 4 ranks "));
   EXPECT_THAT(text(), HasSubstr("\nExtrapolated: the rows whose last column says so; --json gives "
                                 "the reasons of each row.\n"));
@@ -79,7 +79,8 @@ TEST_F(SimulateText, IsMarkdownWhereItIsAsked) {
       HasSubstr(
           "| ranks | step ms | interval ms | efficiency | exposed ms | taken ms | stragglers ms | "
           "buckets | algorithm |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n"
-          "| 1 | 310.00 | 269.57 to 364.71 | 100.0% |"));
+          "| 1 | 310 | 270 to 365 | 100% |"));
+  EXPECT_THAT(text(), HasSubstr("\n- Columns: efficiency is "));
   EXPECT_THAT(text(), HasSubstr("\n- Interval: in checks on 2 ranks over a connection of this "
                                 "kind, 95% of the measured"));
   EXPECT_THAT(text(), HasSubstr("\n- Extrapolated: the network 100,1 was never measured"));
@@ -107,6 +108,24 @@ TEST_F(SimulateText, SaysInALineEachWhatItGoesBeyond) {
   folder_.write("wire.json", wire_of("gloo", 2, R"(, "processors": 1)"));
   EXPECT_THAT(text(), HasSubstr("predicted intervals; its upper end is 4 ms later, because Gloo's "
                                 "threads may wait that long for the rank's only processor (see"));
+}
+
+// Other programs took 56% of a step.
+TEST_F(SimulateText, SaysThatOtherProgramsDisturbedTheRun) {
+  cli::SimulateSettings settings = cli::resolve(arguments_);
+  const auto json = [&] {
+    return nlohmann::json::parse(cli::to_json(settings, cli::simulate(settings)));
+  };
+  EXPECT_FALSE(settings.disturbance) << "nothing is known of a profile";
+  EXPECT_THAT(cli::simulate_text(settings, cli::simulate(settings)),
+              ::testing::Not(HasSubstr("disturbed")));
+  EXPECT_TRUE(json().at("other_programs").is_null());
+  settings.disturbance = report::Advice{.limit = report::kOtherPrograms, .share = 0.5625};
+  EXPECT_THAT(cli::simulate_text(settings, cli::simulate(settings)),
+              HasSubstr("\nThe run was disturbed: other programs took 56% of a step from it. The "
+                        "predictions contain this time; repeat the run on a quiet machine.\n\n"
+                        "ranks  step ms"));
+  EXPECT_EQ(json().at("other_programs"), 0.5625);
 }
 
 TEST_F(SimulateText, HasTheFiguresAsJson) {
@@ -212,7 +231,7 @@ TEST_F(SimulateText, RefusesWhatCannotBe) {
   EXPECT_THAT(with(&cli::SimulateArguments::run_network, std::string("/none")),
               HasSubstr("cannot read /none"));
   EXPECT_THAT(with(&cli::SimulateArguments::run, std::string("/none")),
-              HasSubstr("there is no /none/run.json: give the folder"));
+              HasSubstr("/none does not exist: give the folder"));
 }
 
 // Before the run is read, so that no prediction is made that cannot be written.

@@ -20,7 +20,10 @@ TEST(Suggestion, FindsTheNearestWord) {
       {"cifar", "cifar10"},
       {"mnits", "mnist"},
       {"CIFAR10", "cifar10"},
-      {"--learning-rate", ""},
+      {"--learning-rate", "--lr"},
+      {"--learning_rate", "--lr"},
+      {"--batch_size", "--batch-size"},
+      {"--pretrained", ""},
       {"export", ""},
       {"x", ""},
       {"", ""},
@@ -37,6 +40,25 @@ TEST(Suggestion, FindsTheNearestWord) {
   EXPECT_EQ(did_you_mean("export", words), "");
   EXPECT_EQ(did_you_mean("train", words), "") << "is known";
   EXPECT_EQ(did_you_mean("Train", words), "; did you mean 'train'?");
+}
+
+// Words of PyTorch and the tools around it.
+TEST(Suggestion, KnowsTheWordsOfOtherTools) {
+  const std::vector<std::string> options{"--weights",     "--val-fraction", "--weight-decay",
+                                         "--step-epochs", "--max-epochs",   "--precision",
+                                         "--workers",     "--accelerator",  "--gradient-clip-norm"};
+  const std::vector<std::string> precisions{"32", "bf16", "16"};
+  EXPECT_EQ(did_you_mean("--pretrained", options), "; did you mean '--weights'?");
+  EXPECT_EQ(nearest_word("--epochs", options), "--max-epochs") << "not the first with epochs";
+  EXPECT_EQ(nearest_word("--amp", options), "--precision");
+  EXPECT_EQ(nearest_word("--num_workers", options), "--workers");
+  EXPECT_EQ(nearest_word("--device", options), "--accelerator");
+  EXPECT_EQ(nearest_word("--max-grad-norm", options), "--gradient-clip-norm");
+  EXPECT_EQ(nearest_word("fp16", precisions), "16");
+  EXPECT_EQ(nearest_word("float32", precisions), "32");
+  EXPECT_EQ(nearest_word("bfloat16", precisions), "bf16");
+  EXPECT_EQ(nearest_word("bf16-mixed", precisions), "bf16");
+  EXPECT_EQ(nearest_word("fp16", options), "") << "there is no such option";
 }
 
 }  // namespace

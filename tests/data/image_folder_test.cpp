@@ -442,12 +442,35 @@ TEST_F(ImageFolder, SaysWhatIsMissing) {
   EXPECT_THAT(error(), HasSubstr("cat: holds no .jpg, .jpeg, .jpe, .jfif or .png file"));
   write("cat/a.png", "");
   write("cat/b.webp", "");
-  EXPECT_THAT(error(), HasSubstr("b.webp: .webp files are not read; convert it"));
+  EXPECT_THAT(error(), HasSubstr("b.webp: .webp files are not read; convert it to PNG or JPEG, "
+                                 "move it away, or skip it with "
+                                 "ImageFolderOptions::keep_unreadable"));
   EXPECT_THAT(message_of<DataError>([&] { load_image_folder(folder / "none"); }),
-              HasSubstr("none: there is no such folder; give a folder with a subfolder of images "
+              HasSubstr("none does not exist; give a folder with a subfolder of images "
                         "for each class"));
   EXPECT_THAT(message_of<DataError>([&] { load_image_folder(folder / "cat/a.png"); }),
               HasSubstr("a.png is not a folder; give a folder with"));
+}
+
+// They are refused when they are read, so that checks list them and loaders can skip them.
+TEST_F(ImageFolder, KeepsUnreadableFormatsOnRequest) {
+  using std::string_literals::operator""s;
+  const char* const names[] = {"b.bmp", "c.gif", "d.pgm", "e.ppm", "f.tif", "g.TIFF", "h.webp"};
+  write("cat/a.png", png(4, 3, 2));
+  for (const char* name : names) write("cat/"s + name, "RIFF\4\0\0\0WEBP"s);
+  write("dog/a.webp", "RIFF\4\0\0\0WEBP"s);
+  write("dog/notes.txt", "no image");
+  const ImageDataset all = load_image_folder(folder.path(), {.keep_unreadable = true});
+  ASSERT_EQ(all.size(), 9);
+  const ImagesCheck check = check_images(all, {.threads = 1});
+  ASSERT_EQ(check.corrupt.size(), 8U);
+  EXPECT_THAT(check.corrupt[0].reason,
+              HasSubstr("cat/b.bmp: is a WebP image, expected JPEG or PNG; convert it"));
+  for (const char* name : names) std::filesystem::remove(folder / ("cat/"s + name));
+  std::filesystem::remove_all(folder / "dog");
+  EXPECT_EQ(load_image_folder(folder.path()).fingerprint(),
+            load_image_folder(folder.path(), {.keep_unreadable = true}).fingerprint())
+      << "the option alone changes nothing";
 }
 
 // Both would be \xe9 in the records of a run.

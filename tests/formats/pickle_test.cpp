@@ -402,6 +402,8 @@ TEST(Pickle, RefusesWhatIsWrong) {
        "x: byte 2: the file names posix.system"},
       {"cos\nsystem\n.", "names os.system, which is not among"},
       {"c__builtin__\neval\n.", "names builtins.eval"},
+      {"c__main__\nNet\n)\x81}b.",
+       "If this is a whole module, save net.state_dict() in place of net"},
       {"cbuiltins\ngetattr\n.", "names builtins.getattr"},
       {"ctorch._utils\n_rebuild_sparse_tensor\n.", "names torch._utils._rebuild_sparse_tensor"},
       {"ccollections\nOrderedDict.update\n.", "names collections.OrderedDict.update"},

@@ -7,6 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tests/report/sample_record.h>
+#include <tests/support/temporary_directory.h>
+
 namespace lockstep::testing_support {
 namespace {
 
@@ -134,6 +137,9 @@ TEST_F(AdviceRules, BeginAtATwentieth) {
   facts_.processor_wait = 0.25;
   facts_.other_programs = 0.05;
   EXPECT_EQ(limits(), "other programs");
+  EXPECT_THAT(first().option, ::testing::EndsWith("or threads (--threads)."));
+  facts_.threads_per_rank = 2;
+  EXPECT_THAT(first().option, HasSubstr("set OMP_WAIT_POLICY=passive"));
   facts_.other_programs = 0.049;
   EXPECT_EQ(limits(), "compute");
 }
@@ -160,6 +166,35 @@ TEST_F(AdviceRules, SayHowLongAGpuComputes) {
             "the rest.");
   facts_.gpu_utilisation = 0;
   EXPECT_DOUBLE_EQ(first().share, 0.5) << "not more than computing takes";
+}
+
+TEST_F(AdviceRules, RecommendBfloat16OnlyWhereItIsFast) {
+  facts_.compute = 0.75;
+  facts_.precision = "32";
+  EXPECT_EQ(first().option, "More processors or ranks make it faster.");
+  facts_.has_bfloat16 = true;
+  EXPECT_EQ(first().option, "More processors or ranks, and --precision bf16, make it faster.");
+  for (const char* precision : {"bf16", "16", ""}) {
+    facts_.precision = precision;
+    EXPECT_EQ(first().option, "More processors or ranks make it faster.") << precision;
+  }
+  facts_.device = "cuda";
+  facts_.precision = "32";
+  EXPECT_EQ(first().option, "More GPUs, and --precision bf16, make it faster.");
+}
+
+TEST(AdviceFacts, SayWhetherTheDeviceIsFastInBfloat16) {
+  const TemporaryDirectory folder;
+  const auto is_fast = [&](const std::string& device, const std::string& settings) {
+    write_sample_record(folder, "run", {.device = device, .settings = settings});
+    const report::RunFacts facts = report::read_run_facts(folder / "run");
+    EXPECT_EQ(facts.precision, "32");
+    return facts.has_bfloat16;
+  };
+  EXPECT_TRUE(is_fast("cpu", R"(, "slow_precisions": ["16"])"));
+  EXPECT_FALSE(is_fast("cpu", R"(, "slow_precisions": ["bf16", "16"])"));
+  EXPECT_FALSE(is_fast("cpu", "")) << "the record of an earlier version";
+  EXPECT_TRUE(is_fast("cuda", R"(, "slow_precisions": [])"));
 }
 
 TEST_F(AdviceRules, SayWhatTheirSharesAreOf) {

@@ -320,7 +320,7 @@ TEST(Advice, FollowsTheLoaderAndTheDevice) {
             "Try more loader threads (--workers), or --loader native.");
   EXPECT_THAT(report::advise(facts)[1].option, HasSubstr("More processors or ranks"));
   facts.device = "cuda";
-  EXPECT_EQ(report::advise(facts)[1].option, "More GPUs, and --precision bf16, make it faster.");
+  EXPECT_EQ(report::advise(facts)[1].option, "More GPUs make it faster.");
 }
 
 TEST(Advice, AsksForATraceOfSeveralRanks) {

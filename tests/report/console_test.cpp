@@ -9,8 +9,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/report/advice/run_facts.h>
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/image_bar.h>
 #include <lockstep/report/line_log.h>
@@ -19,6 +22,7 @@
 #include <lockstep/report/terminal_bar.h>
 #include <lockstep/report/text.h>
 #include <tests/report/sample_run.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::report {
 namespace {
@@ -137,6 +141,19 @@ TEST(ProgressBar, EndsAnUnfinishedLine) {
     out.str("");
   }
   EXPECT_EQ(out.str(), "\n");
+}
+
+TEST(RunListeners, KeepARecordThatReportsRead) {
+  const testing_support::TemporaryDirectory folder;
+  std::ostringstream out;
+  const std::vector<ListenerHandle> listeners = make_run_listeners(out, {}, folder / "run");
+  for (const ListenerHandle& each : listeners) each->on_run_begin(sample_info());
+  for (const ListenerHandle& each : listeners) each->on_epoch_end(sample_epoch(1));
+  for (const ListenerHandle& each : listeners) each->on_run_end(testing_support::sample_report(1));
+  EXPECT_NE(out.str().find("mnist: ddp over shm"), std::string::npos) << out.str();
+  const RunFacts facts = read_run_facts(folder / "run");
+  EXPECT_EQ(facts.recipe, "mnist");
+  EXPECT_EQ(facts.local_ranks, 2) << "unknown, so all ranks of the run";
 }
 
 TEST(LineLog, WritesOneLinePerEpoch) {

@@ -47,6 +47,7 @@ TEST(ToJson, WritesTheDocumentedForm) {
   "backend": "shm",
   "loader": "native",
   "precision": "32",
+  "slow_precisions": [],
   "device": "cpu",
   "fused_kernels": true,
   "world_size": 2,

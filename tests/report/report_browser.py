@@ -72,6 +72,10 @@ EMPTY_FIGURES = """[...document.querySelectorAll('figure')].filter(figure =>
   ![...figure.querySelectorAll('svg,img,table')].some(each => each.getBoundingClientRect().height > 20) ||
   [...figure.querySelectorAll('img')].some(img => !img.naturalWidth)).map(figure => figure.ariaLabel)"""
 
+# Visible tables of which a column is cut off.
+CUT_TABLES = """[...document.querySelectorAll('.scroll')].filter(each =>
+  !each.closest('details:not([open])') && each.scrollWidth > each.clientWidth + 1).map(each => each.ariaLabel)"""
+
 # The contrast between each kind of text and the page, as defined by WCAG.
 CONTRAST = """(() => {
   const light = color => {
@@ -117,7 +121,7 @@ def check(page, path, figures, pictures, name):
     assert seconds < MOST_SECONDS, f"the page opens in {seconds:.1f} s"
     backs = set()
     for scheme in ("light", "dark"):
-        for width in (1280, NARROW):
+        for width in (1280, 800, NARROW):
             page.show_as(width, scheme=scheme)
             page.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
             where = f"{name}, {scheme}, {width} px"
@@ -126,6 +130,8 @@ def check(page, path, figures, pictures, name):
             assert contrast >= 4.5, f"{where}: a text has the contrast {contrast:.2f}"
             wide = page.value("document.documentElement.scrollWidth")
             assert wide <= width, f"{where}: the page is {wide} px wide"
+            cut = page.value(CUT_TABLES) if width >= 800 else []
+            assert not cut, f"{where}: a column is cut off in {cut}"
             charts = page.value(CHARTS)
             for title, shapes, chart_width in charts:
                 assert shapes > 0 and chart_width > 200, f"{where}: {title} has {shapes} shapes, {chart_width} px"

@@ -53,6 +53,24 @@ TEST(LineCharts, HaveAPointForEachValue) {
   }
 }
 
+// After one epoch. Labels of nearly equal values do not cover each other.
+TEST(LineCharts, WriteTheValuesOfSinglePoints) {
+  html::LineChart chart{.curves = {{.name = "a", .points = {{1, 0.98415}}},
+                                   {.name = "b", .points = {{1, 0.98416}}},
+                                   {.name = "c", .points = {{1, 0.25}}}}};
+  const std::string picture = svg_of(chart, html::kWide);
+  expect_sound(picture);
+  EXPECT_EQ(count_of(picture, ">0.984</text>"), 2U);
+  EXPECT_EQ(count_of(picture, ">0.250</text>"), 1U);
+  const std::size_t first = picture.find("<text x=\"393\"");
+  ASSERT_NE(first, std::string::npos) << picture;
+  const std::size_t second = picture.find("<text x=\"393\"", first + 1);
+  ASSERT_NE(second, std::string::npos);
+  EXPECT_NE(picture.substr(first, 30), picture.substr(second, 30)) << "at different heights";
+  chart.curves[0].points.emplace_back(2, 0.99);
+  EXPECT_EQ(count_of(svg_of(chart, html::kWide), ">0.984</text>"), 0U) << "a curve tells enough";
+}
+
 // In SVG, smaller y coordinates are higher, and must show larger values.
 TEST(LineCharts, PutLargerValuesHigher) {
   const std::string picture =

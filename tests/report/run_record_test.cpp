@@ -81,6 +81,24 @@ TEST_F(RunRecordTest, HasOneRankOnTheHostUnlessTold) {
 }
 
 // Otherwise, later readers would take the old trace for this run's.
+// A program of its own need not know whether it resumes a run, or make the folder.
+TEST_F(RunRecordTest, FollowsTheRunUnlessTold) {
+  const std::filesystem::path folder = folder_ / "runs/first";
+  const auto epochs = [&] { return json::parse(read_text(folder / "run.json"))["epochs"].size(); };
+  RunRecord first(folder, {.local_ranks = 0});
+  first.on_run_begin(sample_info());
+  first.on_epoch_end(sample_epoch(1));
+  EXPECT_EQ(epochs(), 1U);
+  EXPECT_TRUE(json::parse(read_text(folder / "run.json"))["local_ranks"].is_null());
+  RunInfo resumed = sample_info();
+  resumed.first_epoch = 2;
+  resumed.resumed_from = "checkpoints/step-00000469";
+  RunRecord(folder).on_run_begin(resumed);
+  EXPECT_EQ(epochs(), 1U) << "the run goes on";
+  RunRecord(folder).on_run_begin(sample_info());
+  EXPECT_EQ(epochs(), 0U) << "a new run";
+}
+
 TEST_F(RunRecordTest, RemovesTheTraceOfAnEarlierRun) {
   folder_.write("trace.json", "{}");
   record(/*goes_on=*/true).on_run_begin(sample_info());

@@ -74,6 +74,33 @@ TEST(Text, ShowsDurations) {
   EXPECT_EQ(clock_text(kNan), "?");
 }
 
+TEST(Text, HasThreeSignificantDigits) {
+  const std::pair<double, const char*> cases[] = {{0, "0"},
+                                                  {310, "310"},
+                                                  {269.565, "270"},
+                                                  {10.2, "10.2"},
+                                                  {9.996, "10.0"},
+                                                  {9.994, "9.99"},
+                                                  {999.6, "1000"},
+                                                  {1234.5, "1230"},
+                                                  {12345678, "12300000"},
+                                                  {0.012345, "0.0123"},
+                                                  {0.1, "0.100"},
+                                                  {0.0000123, "0.000012"},
+                                                  {1e-7, "0"},
+                                                  {-2.346, "-2.35"},
+                                                  {kNan, "nan"}};
+  for (const auto& [value, text] : cases) EXPECT_EQ(significant_text(value), text) << value;
+  EXPECT_EQ(significant_text(std::numeric_limits<double>::infinity()), "inf");
+}
+
+TEST(Text, CountsInTheSingularAndThePlural) {
+  EXPECT_EQ(count_of(1, "image"), "1 image");
+  EXPECT_EQ(count_of(0, "image"), "0 images");
+  EXPECT_EQ(count_of(25974, "image"), "25,974 images");
+  EXPECT_EQ(count_of(2, "class"), "2 classes");
+}
+
 TEST(Text, ShowsSizes) {
   const std::pair<double, const char*> cases[] = {
       {0, "0 B"},          {999, "999 B"},         {1000, "1.0 kB"},     {9912422, "9.9 MB"},
@@ -144,6 +171,15 @@ TEST(Text, NamesThePrecisionOfARun) {
     info.precision = precision;
     EXPECT_THAT(run_line(info), testing::HasSubstr(std::string(", ") + name + ", 21,840 par"));
   }
+}
+
+TEST(Text, SaysThatThePrecisionDisablesTheFusedKernels) {
+  RunInfo info = sample_info();
+  info.precision = "bf16";
+  info.fused_kernels = false;
+  EXPECT_THAT(run_line(info), testing::HasSubstr(", bf16, 21,840 parameters"));
+  info.precision_disables_kernels = true;
+  EXPECT_THAT(run_line(info), testing::HasSubstr(", bf16 (no fused kernels), 21,840 parameters"));
 }
 
 TEST(Text, SaysWhereAPipelineIsCut) {

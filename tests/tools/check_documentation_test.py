@@ -54,6 +54,8 @@ BAD = [
     ("README.md", "`train` and `bench comm`\n```cpp\nfirst();  // one\nlast();\n```\n", "README.md:2: this code is not in"),
     ("README.md", "`train` and `bench comm`\n```cpp\nfirst();  // one\n...\nother();\n```\n", "README.md:2: this code is not in"),
     ("README.md", "`train` and `bench comm`\n```cpp\nlast();\n...\nfirst();  // one\n```\n", "README.md:2: this code is not in"),
+    ("docs/errors.md", "| a | b |\n|---|---|\n| `c|d` | e\\|f |\n| g | h | | i | j |\n",
+     "docs/errors.md:4: this row of a table has more cells than its header"),
     ("docs/errors.md", "```\n| a |\n| b\n```\n| c |\n|---|\n| d\ne |\n", "docs/errors.md:7: this row of a table lacks its end"),
     ("docs/communication.md", "text\n```cpp\ngroup.barrier(1);\n```\n",
      "docs/communication.md:2: this code is not in examples"),

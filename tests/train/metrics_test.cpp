@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,11 +13,13 @@
 #include <lockstep/core/error.h>
 #include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/optimization/precision.h>
+#include <lockstep/train/optimization/slow_precision.h>
 #include <lockstep/train/optimization/step_seed.h>
 #include <lockstep/train/strategies/strategy.h>
 #include <lockstep/train/task/standard_metrics.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::train {
 namespace {
@@ -316,6 +319,35 @@ TEST(Precision, ReturnsToTheTypeOfTheScopeAround) {
     EXPECT_EQ(type_here(), torch::kBFloat16) << "nothing is switched off";
   }
   EXPECT_EQ(type_here(), torch::kHalf);
+}
+
+TEST(SlowPrecisions, FollowTheInstructionsOfTheProcessor) {
+  const testing_support::TemporaryDirectory scratch;
+  const auto slow = [&](const std::string& cpuinfo) {
+    scratch.write("cpuinfo", cpuinfo);
+    return slow_precisions(scratch / "cpuinfo");
+  };
+  const std::vector<std::string> both = {"bf16", "16"};
+  const std::vector<std::string> only_float16 = {"16"};
+  EXPECT_EQ(slow("model name\t: Zen 3\nflags\t\t: fpu avx avx2\n"), both);
+  EXPECT_EQ(slow("flags\t\t: avx512f avx512_bf16 avx512vbmi\n"), only_float16);
+  EXPECT_EQ(slow("flags\t\t: amx_tile amx_bf16\n"), only_float16);
+  EXPECT_EQ(slow("Features\t: fp asimd i8mm bf16 dgh\n"), only_float16) << "Arm";
+  EXPECT_EQ(slow("Features\t: fp asimd\n"), both);
+  EXPECT_EQ(slow("flags\t\t: avx512_bf16x\n"), both) << "another word";
+  EXPECT_EQ(slow("model name\t: bf16\nflags\t\t: avx2\n"), both) << "a name";
+  EXPECT_EQ(slow(""), both);
+  EXPECT_EQ(slow_precisions(scratch / "none"), both);
+}
+
+TEST(SlowPrecisions, AreDescribed) {
+  const std::vector<std::string> both = {"bf16", "16"};
+  EXPECT_EQ(slow_precision_text(Precision::kBf16, both),
+            "bfloat16 is 5 to 20 times slower than float32 on this processor, which has no "
+            "instructions for it");
+  EXPECT_EQ(slow_precision_text(Precision::kFp16, both), "float16 is slower than float32 on a CPU");
+  EXPECT_EQ(slow_precision_text(Precision::kBf16, {"16"}), "");
+  EXPECT_EQ(slow_precision_text(Precision::k32, both), "");
 }
 
 TEST(Strategy, SingleRefusesSeveralProcesses) {

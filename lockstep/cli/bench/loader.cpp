@@ -146,14 +146,15 @@ void run(const BenchLoaderArguments& arguments) {
   check.in_range("--seconds", arguments.seconds, 0.001, 3600);
   if (!arguments.json.empty()) check_output_file(kBenchLoader, "--json", arguments.json);
   check_trace_folder(kBenchLoader, arguments.trace);
-  const LoaderData data =
-      open_loader_data(kBenchLoader, {.source = arguments.dataset,
-                                      .source_option = "--dataset",
-                                      .operators = arguments.operators,
-                                      .size = arguments.size,
-                                      .directory = arguments.data,
-                                      .max_image_pixels = arguments.max_image_pixels,
-                                      .decoding = decoding});
+  const LoaderData data = open_loader_data(
+      kBenchLoader, {.source = arguments.dataset,
+                     .source_option = "--dataset",
+                     .operators = arguments.operators,
+                     .size = arguments.size,
+                     .directory = arguments.data,
+                     .max_image_pixels = arguments.max_image_pixels,
+                     .decoding = decoding,
+                     .keep_unreadable = on_corrupt_image == OnCorruptImage::kSkip});
   const OtherPrograms others;
   const std::vector<bench::BenchLoaderRow> rows =
       bench::measure_loaders({.dataset = data.dataset,

@@ -71,7 +71,9 @@ void run(const CheckArguments& arguments) {
   const int threads = arguments.threads.value_or(static_cast<int>(available_cpus().size()));
   OptionCheck(kDataCheck).in_range("--threads", threads, 0, 1024);
   check_output_file(kDataCheck, "--json", arguments.json);
-  const ImageDataset dataset = open_data(kDataCheck, arguments.choice);
+  DataChoice choice = arguments.choice;
+  choice.keep_unreadable = true;  // the check lists them
+  const ImageDataset dataset = open_data(kDataCheck, choice);
   const Clock::time_point begin = Clock::now();
   const ImagesCheck result = check(dataset, threads);
   const double seconds = seconds_since(begin);
@@ -79,16 +81,16 @@ void run(const CheckArguments& arguments) {
     std::cout << "damaged  " << with_flags(image.reason) << '\n';
   for (const CorruptImage& image : result.odd)
     std::cout << "odd      " << with_flags(image.reason) << '\n';
-  const std::string total = report::count_text(static_cast<double>(result.images));
-  std::cout << dataset.name() << ": " << total << " images, "
-            << counted(result.corrupt.size(), "damaged")
+  const std::string total = report::count_of(result.images, "image");
+  std::cout << dataset.name() << ": " << total << ", " << counted(result.corrupt.size(), "damaged")
             << (result.odd.empty() ? "" : ", " + counted(result.odd.size(), "odd but complete"))
             << ", in " << report::seconds_text(seconds) << '\n';
   if (!arguments.json.empty()) write_json(arguments, dataset, result, threads, seconds);
   if (result.corrupt.empty()) return;
-  throw CommandFailure(1, str(kDataCheck, ": ", counted(result.corrupt.size(), "of "), total,
-                              " images cannot be decoded; remove them, or train and pack with "
-                              "--on-corrupt-image skip"));
+  throw CommandFailure(
+      1, str(kDataCheck, ": ", counted(result.corrupt.size(), "of "), total,
+             " cannot be decoded; remove ", result.corrupt.size() == 1 ? "it" : "them",
+             ", or train and pack with --on-corrupt-image skip"));
 }
 
 }  // namespace

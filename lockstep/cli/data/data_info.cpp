@@ -49,7 +49,8 @@ void verify(const formats::PackReader& pack) {
       if (damaged++ == 0) first = error.what();
     }
   }
-  if (damaged != 0) throw DataError(str(damaged, " of ", pack.size(), " images: ", first));
+  if (damaged != 0)
+    throw DataError(str(damaged, " of ", amount_of(pack.size(), "image"), ": ", first));
 }
 
 // DataError, which names the command that makes such a file, unless `path` is a file.

@@ -150,15 +150,17 @@ PackedSize pack(const ImageDataset& dataset, const std::filesystem::path& out,
 void run(const PackArguments& arguments) {
   const PackImagesOptions options = resolve(arguments);
   const auto out = check_output_files(kDataPack, "OUT", arguments.out, arguments.json);
-  const ImageDataset dataset = open_data(kDataPack, arguments.choice);
+  DataChoice choice = arguments.choice;
+  choice.keep_unreadable = options.on_corrupt_image == OnCorruptImage::kSkip;
+  const ImageDataset dataset = open_data(kDataPack, choice);
   const Clock::time_point begin = Clock::now();
   const PackedSize size = pack(dataset, out, options);
   const double seconds = seconds_since(begin);
   const double rate = static_cast<double>(size.images) / seconds;
   const char* const kind = arguments.encoded ? "files" : "pixels";
   std::cout << arguments.out << ": " << dataset.name() << ", "
-            << report::count_text(static_cast<double>(size.images)) << " images as " << kind
-            << " in " << dataset.num_classes() << " classes, "
+            << report::count_of(size.images, "image") << " as " << kind << " in "
+            << amount_of(dataset.num_classes(), "class") << ", "
             << report::bytes_text(static_cast<double>(size.bytes)) << ", in "
             << report::seconds_text(seconds) << " (" << report::count_text(rate) << " images/s)\n";
   for (const CorruptImage& image : size.skipped)

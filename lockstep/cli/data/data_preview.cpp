@@ -76,6 +76,7 @@ void run(PreviewArguments& arguments) {
   arguments.options.mix = parse_mix_option(kDataPreview, arguments.mix);
   arguments.options.on_corrupt_image =
       parse_corrupt_image_option(kDataPreview, arguments.on_corrupt_image);
+  arguments.choice.keep_unreadable = arguments.options.on_corrupt_image == OnCorruptImage::kSkip;
   const auto out = check_files(arguments);
   const LoaderData data = open_loader_data(kDataPreview, arguments.choice);
   const Preview preview = make_preview(data.dataset, data.augmentation, arguments.options);

@@ -144,8 +144,8 @@ report::ContactSheetLayout layout_of(const ImageDataset& dataset, const Augmenta
                                      std::int64_t rows) {
   std::vector<std::string> operators;
   for (const Operator& op : augmentation) operators.push_back(data::operator_name(op));
-  const std::string images = lockstep::str(report::count_text(static_cast<double>(dataset.size())),
-                                           " images in ", dataset.num_classes(), " classes");
+  const std::string images = report::count_of(dataset.size(), "image") + " in " +
+                             amount_of(dataset.num_classes(), "class");
   report::ContactSheetLayout layout{.title = dataset.name(),
                                     .notes = {join(operators) + name_of(options.mix),
                                               lockstep::str(images, ", ", to_string(options.engine),
@@ -225,7 +225,8 @@ std::vector<std::int64_t> choose_rows(const ImageDataset& dataset, const Preview
   };
   auto indices = choose_preview_images(dataset, options.images, options.seed, can_decode);
   if (indices.empty()) {
-    throw DataError(lockstep::str("none of the ", dataset.size(), " images of ", dataset.name(),
+    throw DataError(lockstep::str("none of the ", amount_of(dataset.size(), "image"), " of ",
+                                  dataset.name(),
                                   " can be read; the first: ", skipped.front().reason));
   }
   return indices;

@@ -74,6 +74,18 @@ simulate::Network read_run_network(const std::string& file, const simulate::Step
   return network;
 }
 
+std::optional<report::Advice> disturbance_of(const std::string& run) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(run, ignored)) return std::nullopt;
+  try {
+    for (const report::Advice& each : report::advise(report::read_run_facts(run))) {
+      if (each.limit == report::kOtherPrograms) return each;
+    }
+  } catch (const DataError&) {  // the run has no whole epoch
+  }
+  return std::nullopt;
+}
+
 // As validate(), but by the names of the command's options.
 void check_simulated(const SimulateArguments& arguments) {
   const OptionCheck check(kSimulate);
@@ -129,6 +141,7 @@ SimulateSettings resolve(const SimulateArguments& arguments) {
   simulate::validate(options, kSimulate);
   settings.network = simulate::find_network(str(kSimulate, ": --network"), arguments.network);
   settings.profile = simulate::find_step_profile(arguments.run);
+  settings.disturbance = disturbance_of(arguments.run);
   check_shared_parameters(settings);
   if (!arguments.run_network) return settings;
   const simulate::Network run_network = read_run_network(*arguments.run_network, settings.profile);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/report/advice/advice.h>
 #include <lockstep/simulate/network.h>
 #include <lockstep/simulate/simulation.h>
 #include <lockstep/simulate/step_profile.h>
@@ -40,6 +41,9 @@ void add_simulate_options(CLI::App& command, SimulateArguments& to);
 
 struct SimulateSettings {
   simulate::StepProfile profile;  ///< without the run's own transfers if --run-network is given
+  /// What `lockstep doctor` says of other programs that slowed the run down; absent if there were
+  /// none, and for a profile or a trace without its run.
+  std::optional<report::Advice> disturbance{};
   simulate::Network network;
   std::vector<int> ranks;  ///< at least one
   simulate::SimulationOptions options;

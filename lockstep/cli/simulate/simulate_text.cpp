@@ -16,13 +16,13 @@ using SimulateCells = std::vector<std::string>;
 
 constexpr double kMilli = 1e3;
 
-std::string ms_text(double seconds) { return report::fixed_text(kMilli * seconds, 2); }
+std::string ms_text(double seconds) { return report::significant_text(kMilli * seconds); }
 
 SimulateCells step_cells(const std::string& first, const simulate::PredictedStep& step) {
   return {first,
           ms_text(step.step_seconds),
           str(ms_text(step.interval.low), " to ", ms_text(step.interval.high)),
-          report::fixed_text(100 * step.efficiency, 1) + "%",
+          report::significant_text(100 * step.efficiency) + "%",
           ms_text(step.exposed_seconds),
           ms_text(step.taken_seconds),
           ms_text(step.straggler_seconds),
@@ -88,10 +88,24 @@ std::string heading(const SimulateSettings& settings) {
   return text + "\n";
 }
 
-// One line each for the meaning of the intervals and for each extrapolation.
+// What is said before the tables of a run that other programs slowed down.
+std::string disturbance_text(const SimulateSettings& settings) {
+  if (!settings.disturbance) return "";
+  return str("The run was disturbed: other programs took ",
+             report::fixed_text(100 * settings.disturbance->share, 0),
+             "% of a step from it. The predictions contain this time; repeat the run on a quiet "
+             "machine.\n");
+}
+
+// One line each for the columns, the meaning of the intervals and each extrapolation.
 std::string notes_text(const SimulateSettings& settings, const SimulateResult& result) {
   const char* const bullet = settings.format == "markdown" ? "- " : "";
   std::string text = str(
+      bullet,
+      "Columns: efficiency is the step time of one rank divided by this one; exposed is "
+      "communication that backward does not hide; taken is the time that moving data takes from "
+      "computing; stragglers is the wait for the slowest rank; algorithm is the all-reduce of the "
+      "largest bucket.\n",
       bullet,
       "Interval: in checks on 2 ranks over a connection of this kind, 95% of the measured steps "
       "were within their predicted intervals",
@@ -149,12 +163,12 @@ std::string simulate_text(const SimulateSettings& settings, const SimulateResult
     rows.push_back(step_cells(std::to_string(step.ranks), step));
   }
   std::vector<SimulateCells> answers{
-      heading_cells(str("what if, ", settings.ranks.back(), " ranks"))};
+      heading_cells("what if, " + amount_of(settings.ranks.back(), "rank"))};
   for (const simulate::WhatIf& answer : result.answers)
     answers.push_back(step_cells(answer.name, answer.step));
   const auto table = settings.format == "markdown" ? markdown_cells : aligned_cells;
-  return heading(settings) + "\n" + table(rows) + "\n" + table(answers) + "\n" +
-         notes_text(settings, result);
+  return heading(settings) + disturbance_text(settings) + "\n" + table(rows) + "\n" +
+         table(answers) + "\n" + notes_text(settings, result);
 }
 
 std::string to_json(const SimulateSettings& settings, const SimulateResult& result) {
@@ -167,14 +181,17 @@ std::string to_json(const SimulateSettings& settings, const SimulateResult& resu
     row.update(step_json(answer.step));
     answers.push_back(std::move(row));
   }
-  return bench::json_text({{"run", SimulateJson::parse(simulate::to_json(settings.profile))},
-                           {"strategy", settings.options.strategy},
-                           {"network", settings.network.name},
-                           {"algorithm", settings.options.algorithm},
-                           {"ranks_per_host", settings.options.ranks_per_host},
-                           {"rows", std::move(rows)},
-                           {"what_if", std::move(answers)},
-                           {"extrapolations", result.extrapolations}});
+  return bench::json_text(
+      {{"run", SimulateJson::parse(simulate::to_json(settings.profile))},
+       {"other_programs",
+        settings.disturbance ? SimulateJson(settings.disturbance->share) : SimulateJson()},
+       {"strategy", settings.options.strategy},
+       {"network", settings.network.name},
+       {"algorithm", settings.options.algorithm},
+       {"ranks_per_host", settings.options.ranks_per_host},
+       {"rows", std::move(rows)},
+       {"what_if", std::move(answers)},
+       {"extrapolations", result.extrapolations}});
 }
 
 }  // namespace lockstep::cli

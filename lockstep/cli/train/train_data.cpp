@@ -40,6 +40,7 @@ recipes::RecipeData load_recipe_data(const TrainSettings& settings, const LoadRe
          .max_image_pixels = settings.max_image_pixels,
          .decoding = settings.decoding,
          .exif_transpose = settings.exif_transpose,
+         .keep_unreadable = settings.on_corrupt_image == OnCorruptImage::kSkip,
          .seed = settings.seed,
          .validation_fraction = settings.of_recipe.validation_fraction,
          .cache_bytes = cache_bytes(settings),

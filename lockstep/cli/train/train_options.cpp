@@ -1,5 +1,10 @@
 #include <lockstep/cli/train/train_settings.h>
 
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/help_format.h>
@@ -15,6 +20,53 @@
 
 namespace lockstep::cli {
 namespace {
+
+// The options that only some recipes have. `has` says whether a recipe has the option.
+struct RecipeOption {
+  const char* name;
+  bool (*has)(const recipes::Recipe&);
+};
+constexpr RecipeOption kRecipeOptions[] = {
+    {"--model", has_models},
+    {"--image-size", has_image_sizes},
+    {"--val-fraction", splits_folder},
+    {"--cache", splits_folder},
+    {"--no-fused-kernels", has_fused_kernels},
+    {"--memory-format", has_channels_last},
+    {"--max-image-pixels", reads_image_folder},
+    {"--decoding", reads_image_folder},
+    {"--exif-transpose", reads_image_folder},
+};
+
+// In `train RECIPE --help` the options of that recipe come first, and those of other recipes are
+// not shown.
+class TrainHelp final : public HelpFormat {
+ public:
+  TrainHelp(CLI::App& command, const CLI::Option& recipe) : command_(command), recipe_(recipe) {}
+
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    const std::vector<std::string> given = recipe_.results();
+    for (const recipes::Recipe& recipe : recipes::all_recipes()) {
+      if (!given.empty() && given.back() == recipe.name) show_first(recipe);
+    }
+    return HelpFormat::make_help(app, std::move(name), mode);
+  }
+
+ private:
+  void show_first(const recipes::Recipe& recipe) const {
+    const std::string own = "Options of " + recipe.name;
+    for (CLI::Option* option : command_.get_options()) {
+      if (option->get_group() == kRecipeGroup) option->group(own);
+    }
+    for (const RecipeOption& option : kRecipeOptions) {
+      command_.get_option(option.name)->group(option.has(recipe) ? own : "");
+    }
+  }
+
+  CLI::App& command_;
+  const CLI::Option& recipe_;
+};
 
 std::string recipe_help() {
   std::string text = "What to train:";
@@ -241,7 +293,9 @@ void add_train_report_options(CLI::App& command, TrainArguments& to) {
 }  // namespace
 
 void add_train_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("RECIPE", to.recipe, recipe_help())->required();
+  const CLI::Option* const recipe =
+      command.add_option("RECIPE", to.recipe, recipe_help())->required();
+  command.formatter(std::make_shared<TrainHelp>(command, *recipe));
   add_recipe_options(command, to.of_recipe);
   add_strategy_options(command, to);
   add_process_options(command, to);

@@ -114,13 +114,6 @@ void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) 
             << (gpu_count == 0 ? "no GPU" : str("too few GPUs, ", gpu_count)) << std::endl;
 }
 
-void warn_of_slow_precision(Precision precision, torch::Device device, int rank) {
-  if (rank != 0 || precision != Precision::kFp16 || !device.is_cpu()) return;
-  log_warning(
-      "float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would "
-      "compute");
-}
-
 LoaderOptions loader_options(const TrainSettings& settings, torch::Device device) {
   return {.batch_size = settings.batch_per_rank,
           .threads = settings.workers_per_rank,
@@ -136,9 +129,11 @@ LoaderOptions loader_options(const TrainSettings& settings, torch::Device device
 
 // Lockstep's kernels compute in float32 on CPUs. Enabling them elsewhere would not give wrong
 // results, but a schedule cannot split the backward of stages that contain one.
+bool can_use_fused_kernels(const TrainSettings& settings, torch::Device device) {
+  return settings.recipe->has_fused_kernels && settings.fused_kernels && device.is_cpu();
+}
 bool uses_fused_kernels(const TrainSettings& settings, torch::Device device) {
-  return settings.recipe->has_fused_kernels && settings.fused_kernels && device.is_cpu() &&
-         settings.precision == Precision::k32;
+  return can_use_fused_kernels(settings, device) && settings.precision == Precision::k32;
 }
 
 // Loads the file of --weights, if any, and reports skipped tensors. A resumed run takes the weights
@@ -193,10 +188,13 @@ TrainerOptions trainer_options(const TrainSettings& settings, const recipes::Rec
                   .backend = {},
                   .loader = to_string(settings.loader),
                   .precision = {},
+                  .slow_precisions = {},
                   .device = {},
                   .dataset = data.description,
                   .split = data.is_split_at_random ? data.fingerprint : std::string(),
                   .fused_kernels = uses_fused_kernels(settings, device),
+                  .precision_disables_kernels = can_use_fused_kernels(settings, device) &&
+                                                !uses_fused_kernels(settings, device),
                   .threads_per_rank = threads,
                   .global_batch = settings.global_batch,
                   .recipe_options = settings.recipe->choices,
@@ -323,7 +321,6 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   }();
   joined_group();
   tell_of_cpu(settings, device, group.rank());
-  warn_of_slow_precision(settings.precision, device, group.rank());
   std::unique_ptr<Strategy> strategy = make_strategy(settings.strategy, group, strategy_options);
   const DataShare share = strategy->data_share();
   const recipes::RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});

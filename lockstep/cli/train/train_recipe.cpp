@@ -45,14 +45,16 @@ std::int64_t parse_cache(const std::string& text) {
 std::filesystem::path existing_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) return path;
-  throw ConfigError(lockstep::str(
-      "train: --weights ", path, ": there is no such file; give a .safetensors, .pt or .pth file"));
+  const bool exists = std::filesystem::exists(path, ignored);
+  throw ConfigError(lockstep::str("train: --weights ", path,
+                                  exists ? " is not a file" : " does not exist",
+                                  "; give a .safetensors, .pt or .pth file"));
 }
 
 }  // namespace
 
 void add_recipe_options(CLI::App& command, RecipeArguments& to) {
-  const HelpGroup group(command, "Recipe");
+  const HelpGroup group(command, kRecipeGroup);
   command.add_option("--model", to.model,
                      "Network: " + join(recipes::find_recipe("classify").models) + " (" +
                          only_recipes(has_models) + ", default resnet18)");

@@ -14,6 +14,9 @@
 
 namespace lockstep::cli {
 
+/// The heading of the recipes' options in `lockstep train --help`.
+inline constexpr const char* kRecipeGroup = "Recipe";
+
 /// The options as given by the user; absent: the recipe's default.
 struct RecipeArguments {
   std::optional<std::string> model;

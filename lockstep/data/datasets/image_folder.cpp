@@ -113,19 +113,21 @@ bool has_extension(std::string_view name, const Extensions& extensions) {
 }
 
 // Appends the images of `folder` and of all folders below it.
-void collect(const std::string& folder, std::int64_t label, std::vector<ImagesOfFolder>& found) {
+void collect(const std::string& folder, std::int64_t label, bool keep_unreadable,
+             std::vector<ImagesOfFolder>& found) {
   DirectoryNames names = list_directory(folder);
   ImagesOfFolder images{folder, label, std::move(names.files)};
-  for (const std::string& name : images.names) {
-    if (has_extension(name, kUnreadable)) {
-      throw DataError(str(folder, '/', name, ": ", extension_of(name),
-                          " files are not read; convert it to PNG or JPEG, or move it away"));
-    }
-  }
-  std::erase_if(images.names,
-                [](const std::string& name) { return !has_extension(name, kReadable); });
+  std::erase_if(images.names, [&](const std::string& name) {
+    if (!has_extension(name, kUnreadable)) return !has_extension(name, kReadable);
+    if (keep_unreadable) return false;
+    throw DataError(str(folder, '/', name, ": ", extension_of(name),
+                        " files are not read; convert it to PNG or JPEG, move it away, or skip it "
+                        "with ImageFolderOptions::keep_unreadable"));
+  });
   if (!images.names.empty()) found.push_back(std::move(images));
-  for (const std::string& name : names.folders) collect(str(folder, '/', name), label, found);
+  for (const std::string& name : names.folders) {
+    collect(str(folder, '/', name), label, keep_unreadable, found);
+  }
 }
 
 void collect_files(const fs::path& folder, std::vector<fs::path>& found) {
@@ -141,9 +143,10 @@ void collect_files(const fs::path& folder, std::vector<fs::path>& found) {
 constexpr const char* kNoImages = ": holds no .jpg, .jpeg, .jpe, .jfif or .png file";
 
 // Sorted by the folders' paths, as torchvision sorts the result of os.walk().
-std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int64_t label) {
+std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int64_t label,
+                                            bool keep_unreadable) {
   std::vector<ImagesOfFolder> found;
-  collect(folder, label, found);
+  collect(folder, label, keep_unreadable, found);
   if (found.empty()) throw DataError(folder + kNoImages);
   std::sort(found.begin(), found.end(),
             [](const ImagesOfFolder& a, const ImagesOfFolder& b) { return a.path < b.path; });
@@ -171,10 +174,9 @@ ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptio
   std::error_code ignored;  // list_directory() reports any other problem
   if (const auto type = fs::status(directory, ignored).type();
       type == fs::file_type::not_found || type == fs::file_type::regular) {
-    throw DataError(
-        str(directory.string(),
-            type == fs::file_type::regular ? " is not a folder" : ": there is no such folder",
-            "; give a folder with a subfolder of images for each class"));
+    throw DataError(str(directory.string(),
+                        type == fs::file_type::regular ? " is not a folder" : " does not exist",
+                        "; give a folder with a subfolder of images for each class"));
   }
   const std::vector<std::string> classes = list_directory(directory).folders;
   if (classes.empty()) {
@@ -186,7 +188,8 @@ ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptio
   std::vector<ImagesOfFolder> folders;
   for (const std::string& name : classes) {
     const std::int64_t label = &name - classes.data();
-    for (ImagesOfFolder& folder : images_of_class((directory / name).string(), label)) {
+    for (ImagesOfFolder& folder :
+         images_of_class((directory / name).string(), label, options.keep_unreadable)) {
       folders.push_back(std::move(folder));
     }
   }

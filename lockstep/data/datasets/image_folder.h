@@ -23,6 +23,10 @@ struct LOCKSTEP_API ImageFolderOptions {
   /// ImageFolder ignores it. A photograph that has to be turned is decoded as a whole, and the DALI
   /// engine leaves the decoding to this library.
   bool exif_transpose = false;
+  /// Whether files of the formats that torchvision reads but this library does not (.bmp, .gif,
+  /// .pgm, .ppm, .tif, .tiff, .webp) are images of the data set, too. Each is then refused when it
+  /// is read, like a damaged image: check_images() lists it, and OnCorruptImage::kSkip skips it.
+  bool keep_unreadable = false;
 };
 
 /// Like torchvision.datasets.ImageFolder: the classes are the subfolders of `directory` in the
@@ -34,9 +38,9 @@ struct LOCKSTEP_API ImageFolderOptions {
 ///
 /// Reads names only. Throws a ConfigError if an option is out of range. Throws a DataError if a
 /// folder cannot be read (the message names it), there is no class, a class has no image, two
-/// classes have names that records would confuse ("\xe9", and the byte 0xe9 alone), or an image has
-/// a format that torchvision reads but this library does not (.bmp, .gif, .pgm, .ppm, .tif, .tiff,
-/// .webp): such an image would otherwise be left out silently.
+/// classes have names that records would confuse ("\xe9", and the byte 0xe9 alone), or, without
+/// ImageFolderOptions::keep_unreadable, an image has a format that torchvision reads but this
+/// library does not: such an image would otherwise be left out silently.
 LOCKSTEP_API ImageDataset load_image_folder(const std::filesystem::path& directory,
                                             const ImageFolderOptions& options = {});
 

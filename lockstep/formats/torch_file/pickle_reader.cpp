@@ -387,7 +387,8 @@ class PickleReader {
     if (!is_known_name(name)) {
       place_.fail("the file names ", name,
                   ", which is not among the types and functions of "
-                  "weights; nothing of it was run. Save tensors in plain dictionaries instead");
+                  "weights; nothing of it was run. If this is a whole module, save "
+                  "net.state_dict() in place of net; save other tensors in plain dictionaries");
     }
     push_new(PickleName{name});
   }

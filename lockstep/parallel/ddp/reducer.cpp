@@ -392,9 +392,9 @@ void Reducer::State::fail_for_missing_gradients() {
                                  : "set DdpOptions::find_unused_parameters = true if the loss need "
                                    "not depend on all of them, or freeze them with "
                                    "requires_grad_(false) before the module is wrapped";
-  throw ConfigError(str("rank ", group_.rank(), ": ", names.size(), " of ", slots_.size(),
-                        " parameters received no gradient in backward(): ", some_of(names), "; ",
-                        advice));
+  throw ConfigError(str("rank ", group_.rank(), ": ", names.size(), " of ",
+                        amount_of(static_cast<std::int64_t>(slots_.size()), "parameter"),
+                        " received no gradient in backward(): ", some_of(names), "; ", advice));
 }
 
 void Reducer::State::reduce_without_backward() {

@@ -221,14 +221,18 @@ std::optional<Advice> oversubscription_advice(const RunFacts& run, const Parts& 
 
 std::optional<Advice> other_programs_advice(const RunFacts& run, const Parts& parts) {
   return Advice{
-      .limit = "other programs",
+      .limit = kOtherPrograms,
       .share = parts.other_programs,
       .figures = str("Other programs used ", share_text(run.other_programs.value_or(0)),
                      " of the processors. In each step, a thread that was ready to compute waited ",
                      part_of_step(run, parts.other_programs), " for a processor."),
       .option =
-          "End them, or leave them processors of their own: fewer ranks (--nproc-per-node) "
-          "or threads (--threads)."};
+          str("End them, or leave them processors of their own: fewer ranks "
+              "(--nproc-per-node) or threads (--threads).",
+              run.threads_per_rank > 1
+                  ? " If neither is possible, set OMP_WAIT_POLICY=passive, with which threads "
+                    "that wait for others give up their processors."
+                  : "")};
 }
 
 std::optional<Advice> launch_advice(const RunFacts& run, const Parts& parts) {
@@ -242,6 +246,8 @@ std::optional<Advice> launch_advice(const RunFacts& run, const Parts& parts) {
           "finishes them."};
 }
 
+bool is_bfloat16_faster(const RunFacts& run) { return run.has_bfloat16 && run.precision == "32"; }
+
 Advice compute_advice(const RunFacts& run, const Parts& parts) {
   const bool is_rest = run.compute - parts.compute >= kNoticeable;
   return {
@@ -251,10 +257,8 @@ Advice compute_advice(const RunFacts& run, const Parts& parts) {
           "Forward, backward and optimizer take ", share_text(run.compute), " of a step of ",
           milliseconds_text(run.step_seconds),
           is_rest ? str("; ", share_text(parts.compute), " without what other limits add.") : "."),
-      .option = run.device == "cpu" ? "More processors or ranks, and --precision bf16 where "
-                                      "the processor has it, make it "
-                                      "faster."
-                                    : "More GPUs, and --precision bf16, make it faster."};
+      .option = str(run.device == "cpu" ? "More processors or ranks" : "More GPUs",
+                    is_bfloat16_faster(run) ? ", and --precision bf16," : "", " make it faster.")};
 }
 
 // Names what takes RunFacts::batch_per_rank images in a step; empty if it is the whole run.
@@ -292,10 +296,10 @@ std::string basis_of_shares(const RunFacts& facts) {
 }
 
 std::string advice_text(const RunFacts& facts, const std::vector<Advice>& advice) {
-  std::string text =
-      str(facts.recipe, ": ", facts.strategy, ", ", amount_of(facts.ranks, "rank"), ", ",
-          milliseconds_text(facts.step_seconds), " a step of ", facts.batch_per_rank, " images",
-          taken_by(facts), "\n", basis_of_shares(facts), "\n");
+  std::string text = str(facts.recipe, ": ", facts.strategy, ", ", amount_of(facts.ranks, "rank"),
+                         ", ", milliseconds_text(facts.step_seconds), " a step of ",
+                         amount_of(facts.batch_per_rank, "image"), taken_by(facts), "\n",
+                         basis_of_shares(facts), "\n");
   if (!facts.trace && facts.ranks > 1) {
     text +=
         "there is no trace.json, which would tell late ranks from slow messages: train with "

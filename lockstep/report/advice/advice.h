@@ -8,6 +8,9 @@
 
 namespace lockstep::report {
 
+/// Advice::limit of a run that other programs slowed down.
+inline constexpr const char* kOtherPrograms = "other programs";
+
 struct Advice {
   /// "loader", "first batch", "straggler", "pipeline bubble", "communication", "small buckets",
   /// "oversubscription", "other programs", "launch overhead" or "compute".

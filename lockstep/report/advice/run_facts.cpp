@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -122,6 +123,14 @@ std::int64_t images_of_step(const FileJson& run, const RunFacts& facts) {
   return run.at("global_batch").get<std::int64_t>() * batches / shares;
 }
 
+// Records of older versions have no list of slow precisions.
+bool is_fast_in_bfloat16(const FileJson& run, const std::string& device) {
+  if (device != "cpu") return true;
+  if (!run.contains("slow_precisions")) return false;
+  const auto slow = run.at("slow_precisions").get<std::vector<std::string>>();
+  return std::ranges::find(slow, "bf16") == slow.end();
+}
+
 RunFacts facts_of_record(const std::string& text) {
   const FileJson run = FileJson::parse(text);
   const FileJson& epochs = run.at("epochs");
@@ -131,6 +140,8 @@ RunFacts facts_of_record(const std::string& text) {
   facts.strategy = run.at("strategy").get<std::string>();
   facts.loader = run.at("loader").get<std::string>();
   facts.device = run.at("device").get<std::string>();
+  facts.precision = run.value("precision", "");
+  facts.has_bfloat16 = is_fast_in_bfloat16(run, facts.device);
   facts.backend = run.at("backend").get<std::string>();
   facts.ranks = run.at("world_size").get<int>();
   facts.local_ranks = static_cast<int>(number_at(run, "/local_ranks", facts.ranks));
@@ -162,11 +173,7 @@ auto facts_in(const std::filesystem::path& file, const Read& read) {
 RunFacts read_run_facts(const std::filesystem::path& run) {
   const RunPlace place = place_of_run(run);
   std::error_code error;
-  if (!std::filesystem::exists(place.record, error)) {
-    throw DataError(str(run.string(),
-                        " has no run.json: give the folder that `lockstep train --out` "
-                        "has written, or a record of `lockstep train --json`"));
-  }
+  if (!std::filesystem::exists(place.record, error)) throw missing_record(run);
   RunFacts facts = facts_in(place.record, facts_of_record);
   const std::filesystem::path trace = place.folder / "trace.json";
   if (place.folder.empty() || !std::filesystem::exists(trace, error)) return facts;

@@ -18,6 +18,9 @@ struct RunFacts {
   std::string strategy{};
   std::string loader{};
   std::string device{};
+  std::string precision{};
+  /// Whether the device computes faster in bfloat16 than in float32; false if that is unknown.
+  bool has_bfloat16 = false;
   std::string backend{};
   int ranks = 1;
   int local_ranks = 1;  ///< on rank 0's host

@@ -17,6 +17,8 @@ namespace lockstep::html {
 namespace {
 
 constexpr const char* kLoss = "loss";
+constexpr const char* kBestValue = "best value";
+constexpr const char* kBestWeights = "weights of the best value";
 
 // A metric or a loss with four significant digits.
 std::string value_text(double value) {
@@ -99,8 +101,8 @@ std::vector<std::pair<std::string, std::string>> final_figures(
     const auto value = last_metric(run, metric);
     figures.emplace_back(report::watched_text(metric), value ? value_text(*value) : "");
   }
-  figures.emplace_back("best value", run.best ? best_value_text(*run.best) : "");
-  figures.emplace_back("weights of the best value", run.best ? run.best->weights : "");
+  figures.emplace_back(kBestValue, run.best ? best_value_text(*run.best) : "");
+  figures.emplace_back(kBestWeights, run.best ? run.best->weights : "");
   figures.emplace_back("best images/s",
                        run.epochs.empty() ? "" : report::count_text(best_rate(run)));
   figures.emplace_back(
@@ -181,7 +183,7 @@ Figure phases_figure(const Runs& runs) {
       Cells cells = {bar.name};
       for (const std::size_t phase : phases) {
         bar.parts.push_back(1e3 * epoch.phases[phase] / epoch.steps);
-        cells.push_back(report::fixed_text(bar.parts.back(), 4));
+        cells.push_back(report::significant_text(bar.parts.back()));
       }
       if (i % distance == 0) bars.bars.push_back(std::move(bar));
       table.rows.push_back(std::move(cells));
@@ -197,6 +199,30 @@ Figure phases_figure(const Runs& runs) {
           .picture = in_both_widths(bars),
           .table = std::move(table),
           .commands = commands_of(runs)};
+}
+
+// Without the long texts about the best values, so that all columns fit a window of 800 pixels.
+Table figures_table(const Runs& runs, const std::set<std::string>& metrics) {
+  Table table{.titles = {"run"}};
+  for (const RunData& run : runs) {
+    Cells cells = {run.name};
+    for (const auto& [name, value] : final_figures(run, metrics)) {
+      if (name == kBestValue || name == kBestWeights) continue;
+      if (table.rows.empty()) table.titles.push_back(name);
+      cells.push_back(value);
+    }
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+// A table of the runs that have a best value; empty if none has.
+std::string best_values(const Runs& runs) {
+  Table table{.titles = {"run", kBestValue, kBestWeights}};
+  for (const RunData& run : runs) {
+    if (run.best) table.rows.push_back({run.name, best_value_text(*run.best), run.best->weights});
+  }
+  return table.rows.empty() ? "" : text_of(table, "best values");
 }
 
 }  // namespace
@@ -239,15 +265,7 @@ std::string overview(const Runs& runs) {
     if (runs.front().epochs.empty()) text += paragraph("The run has no whole epoch yet.");
     return text;
   }
-  Table table{.titles = {"run"}};
-  for (const auto& [name, value] : final_figures(runs.front(), metrics))
-    table.titles.push_back(name);
-  for (const RunData& run : runs) {
-    Cells cells = {run.name};
-    for (const auto& [name, value] : final_figures(run, metrics)) cells.push_back(value);
-    table.rows.push_back(std::move(cells));
-  }
-  return text + text_of(table, "final figures");
+  return text + text_of(figures_table(runs, metrics), "final figures") + best_values(runs);
 }
 
 std::string learning(const Runs& runs) {

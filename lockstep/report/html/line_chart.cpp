@@ -142,6 +142,33 @@ std::string curve_text(const Curve& curve, const ChartScales& scales, const Line
              dots, "\n");
 }
 
+// The values beside the dots of a chart whose curves have one point each, as in a run of one epoch:
+// their places on an axis alone would not tell them.
+std::string single_values_text(const LineChart& chart, const ChartScales& scales) {
+  const auto has_one = [](const Curve& curve) { return curve.points.size() == 1; };
+  if (!std::ranges::all_of(chart.curves, has_one)) return "";
+  struct Label {
+    double x = 0;
+    double y = 0;
+    std::string text{};
+  };
+  std::vector<Label> labels;
+  for (const Curve& curve : chart.curves) {
+    const auto& [at, value] = curve.points.front();
+    labels.push_back(
+        {.x = scales.x.at(at), .y = scales.y.at(value), .text = report::significant_text(value)});
+  }
+  std::ranges::stable_sort(labels, {}, &Label::y);
+  constexpr double kDistance = 14;  // between two lines
+  std::string text;
+  double above = -kDistance;
+  for (const Label& label : labels) {
+    above = std::max(label.y, above + kDistance);
+    text += svg::text_at(label.x + 9, above + 4, "", label.text);
+  }
+  return text;
+}
+
 // `text` broken into lines that fit.
 std::vector<std::string> wrapped(const std::string& text, double width) {
   std::vector<std::string> lines = {""};
@@ -207,6 +234,7 @@ std::string svg_of(const LineChart& given, double width) {
   std::string text = svg::opened(width, kCurvesHeight + legend.height, chart.title);
   text += axes_text(scales, chart, width);
   for (const Curve& curve : chart.curves) text += curve_text(curve, scales, chart);
+  text += single_values_text(chart, scales);
   return text + legend.text + "</svg>\n";
 }
 

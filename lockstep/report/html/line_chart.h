@@ -25,7 +25,8 @@ struct LineChart {
 };
 
 /// The chart, `width` pixels wide, legible on light and dark backgrounds. Each point has a title
-/// with its values. Colours repeat after the eighth curve. Empty if no curve has a point.
+/// with its values. If each curve has one point, the values stand beside the points. Colours repeat
+/// after the eighth curve. Empty if no curve has a point.
 std::string svg_of(const LineChart& chart, double width);
 
 }  // namespace lockstep::html

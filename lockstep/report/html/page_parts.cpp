@@ -48,10 +48,10 @@ text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-seri
 .narrow{display:none}
 @media(max-width:640px){body{padding:0 14px 48px}.wide{display:none}.narrow{display:block}h1{font-size:22px}}
 .scroll{overflow-x:auto;max-width:100%;margin:8px 0}
-table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}
-td,th{border:1px solid;padding:3px 10px;text-align:right;vertical-align:top}td{white-space:nowrap}
+table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}
+td,th{border:1px solid;padding:3px 7px;text-align:right;vertical-align:top}
 td:first-child,th:first-child{text-align:left}th{font-weight:600}
-.t{text-align:left}td.t{white-space:normal;overflow-wrap:anywhere;min-width:90px}
+.t{text-align:left}td.t{overflow-wrap:anywhere;min-width:90px}
 summary{cursor:pointer;display:inline-block}details{margin:6px 0}
 code{font:12.5px ui-monospace,"DejaVu Sans Mono",monospace;overflow-wrap:anywhere}
 img{max-width:100%;height:auto;image-rendering:auto}

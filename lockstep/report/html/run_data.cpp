@@ -197,11 +197,7 @@ bool holds_run_record(const std::filesystem::path& file) {
 RunData read_run_data(const std::filesystem::path& run) {
   const report::RunPlace place = report::place_of_run(run);
   std::ifstream stream(place.record);
-  if (!stream) {
-    throw DataError(str(run.string(),
-                        " has no run.json: give the folder that `lockstep train --out` has "
-                        "written, or a record of `lockstep train --json`"));
-  }
+  if (!stream) throw report::missing_record(run);
   RunData data;
   try {
     data = data_of(RecordJson::parse(stream));

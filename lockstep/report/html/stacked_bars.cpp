@@ -38,11 +38,6 @@ double sum_of(const StackedBar& bar) {
   return std::accumulate(bar.parts.begin(), bar.parts.end(), 0.0);
 }
 
-std::string part_text(double value) {
-  if (value == 0) return "0";
-  return report::fixed_text(value, value < 1 ? 3 : value < 10 ? 2 : 1);
-}
-
 std::string bar_text(const StackedBars& chart, const StackedBar& bar, const BarLayout& layout,
                      double y, double scale) {
   const double top = layout.names_above ? y + 18 : y;
@@ -57,13 +52,13 @@ std::string bar_text(const StackedBars& chart, const StackedBar& bar, const BarL
     text += str("<rect class=\"f", color_of(chart, i), "\" x=\"", svg::number(x), "\" y=\"",
                 svg::number(top), "\" width=\"", svg::number(width), "\" height=\"",
                 svg::number(kBarHeight), "\"><title>",
-                svg::escaped(str(bar.name, ", ", chart.parts.at(i), ": ", part_text(bar.parts[i]),
-                                 " ", chart.unit)),
+                svg::escaped(str(bar.name, ", ", chart.parts.at(i), ": ",
+                                 report::significant_text(bar.parts[i]), " ", chart.unit)),
                 "</title></rect>");
     x += width;
   }
   return text + svg::text_at(x + 6, top + kBarHeight - 5, "s",
-                             str(part_text(sum_of(bar)), " ", chart.unit));
+                             str(report::significant_text(sum_of(bar)), " ", chart.unit));
 }
 
 }  // namespace

@@ -48,7 +48,9 @@ std::string work_name(const Workload& work) {
   return name;
 }
 
-std::string batches_of_step(std::int64_t batches) { return str(batches, " batches a step"); }
+std::string batches_of_step(std::int64_t batches) {
+  return amount_of(batches, "batch") + " a step";
+}
 
 std::vector<RankRate> read_table_rates(const std::filesystem::path& file) {
   std::ifstream stream(file);

@@ -10,17 +10,30 @@
 #include <lockstep/optim/tensor_kind.h>
 
 namespace lockstep {
+namespace {
+
+// Whether a buffer of this name holds what batch normalisation computes in evaluation mode.
+bool is_running_statistic(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);  // npos + 1 is 0
+  return last == "running_mean" || last == "running_var";
+}
+
+}  // namespace
 
 ModelEma::ModelEma(const torch::nn::Module& module, double decay) : decay_(decay) {
   OptionCheck("ModelEma").in_range("decay", decay, 0, 1);
   const torch::NoGradGuard no_grad;
   std::unordered_set<const torch::TensorImpl*> seen;
-  for (const auto& parameter : module.named_parameters()) {
-    const torch::Tensor& tensor = parameter.value();
-    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    names_.push_back(parameter.key());
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) return;
+    names_.push_back(name);
     parameters_.push_back(tensor);
     averages_.push_back(tensor.detach().clone());
+  };
+  for (const auto& parameter : module.named_parameters()) add(parameter.key(), parameter.value());
+  first_statistic_ = parameters_.size();
+  for (const auto& buffer : module.named_buffers()) {
+    if (is_running_statistic(buffer.key())) add(buffer.key(), buffer.value());
   }
 }
 
@@ -31,10 +44,10 @@ void ModelEma::require_alike() const {
     if (average.sizes() == parameter.sizes() && average.scalar_type() == parameter.scalar_type()) {
       continue;
     }
-    throw ConfigError(lockstep::str("ModelEma: parameter '", names_[i], "' was ",
-                                    optim::kind_text(average), " when the average was made and is ",
-                                    optim::kind_text(parameter),
-                                    " now; change the module first, then make the average"));
+    throw ConfigError(lockstep::str(
+        "ModelEma: ", i < first_statistic_ ? "parameter" : "buffer", " '", names_[i], "' was ",
+        optim::kind_text(average), " when the average was made and is ",
+        optim::kind_text(parameter), " now; change the module first, then make the average"));
   }
 }
 
@@ -77,15 +90,29 @@ AveragedWeights::AveragedWeights(ModelEma* ema)
   const torch::NoGradGuard no_grad;
   ema_->follow_devices();  // a resumed run evaluates before its first update
   for (std::size_t i = 0; i < ema_->parameters_.size(); ++i) {
-    own_.push_back(ema_->parameters_[i].detach());
-    ema_->parameters_[i].set_data(ema_->averages_[i]);
+    torch::Tensor& tensor = ema_->parameters_[i];
+    if (i < ema_->first_statistic_) {
+      own_.push_back(tensor.detach());
+      tensor.set_data(ema_->averages_[i]);
+    } else {  // DistributedDataParallel chooses the memory of buffers
+      own_.push_back(tensor.detach().clone());
+      tensor.copy_(ema_->averages_[i]);
+    }
   }
 }
 
 AveragedWeights::~AveragedWeights() {
   if (ema_ == nullptr) return;
   const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < own_.size(); ++i) ema_->parameters_[i].set_data(own_[i]);
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    torch::Tensor& tensor = ema_->parameters_[i];
+    if (i < ema_->first_statistic_) {
+      tensor.set_data(own_[i]);
+    } else {
+      ema_->averages_[i].copy_(tensor);
+      tensor.copy_(own_[i]);
+    }
+  }
 }
 
 }  // namespace lockstep

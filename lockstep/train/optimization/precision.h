@@ -17,10 +17,13 @@ namespace lockstep {
 
 enum class Precision {
   k32,  ///< float32 throughout
-  /// LibTorch's autocast to float16, whose small gradients need a GradScaler. On CPUs without
-  /// AVX512-FP16 it works, but is several times slower than float32; use bf16 there.
+  /// LibTorch's autocast to float16, whose small gradients need a GradScaler. On CPUs it works, but
+  /// is slower than float32.
   kFp16,
-  kBf16,  ///< LibTorch's autocast to bfloat16; parameters, gradients and optimizer stay float32
+  /// LibTorch's autocast to bfloat16; parameters, gradients and optimizer stay float32. On
+  /// processors without instructions for bfloat16, which `lockstep doctor` names, it is 5 to 20
+  /// times slower than float32.
+  kBf16,
 };
 
 /// "32", "16" or "bf16".

@@ -92,12 +92,16 @@ struct LOCKSTEP_API RunInfo {
   std::string backend{};    ///< "none" with one process, else "shm", "gloo", "nccl"
   std::string loader{};     ///< "native", "cuda", "dali"
   std::string precision{};  ///< "32", "16", "bf16"
-  std::string device{};     ///< "cpu", "cuda"
-  std::string dataset{};    ///< description of the training data
+  /// Precisions in which this device computes more slowly than in float32. The Trainer sets them.
+  std::vector<std::string> slow_precisions{};
+  std::string device{};   ///< "cpu", "cuda"
+  std::string dataset{};  ///< description of the training data
   /// How the images were split at random into training and validation images, as text: a resumed
   /// run must have the same split. Empty: no random split, or unknown.
   std::string split{};
   bool fused_kernels = false;  ///< whether Lockstep's fused kernels replace LibTorch's
+  /// Whether they would in precision "32", but not in that of the run.
+  bool precision_disables_kernels = false;
   int world_size = 1;
   int devices = 1;  ///< devices of this process: strategy dp has a replica on each
   /// Strategy dp: relative shares of a batch. Empty: equal shares.

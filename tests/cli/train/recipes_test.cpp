@@ -19,7 +19,9 @@ nlohmann::json train(std::vector<std::string> arguments, const std::string& data
   arguments.insert(arguments.end(), {"--json", report});
   const ProgramResult result = run_to_end(arguments, {{"LOCKSTEP_DATA", data}});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.err, "");
+  // Some processors are slow in bfloat16.
+  EXPECT_THAT(result.err,
+              ::testing::AnyOf("", ::testing::MatchesRegex("[^\n]*bfloat16 is 5 to [^\n]*\n")));
   return result.exit_code == 0 ? nlohmann::json::parse(read_text(report)) : nlohmann::json();
 }
 

@@ -251,7 +251,8 @@ TEST_F(TrainCommand, DecodesImagesOfAsManyPixelsAsItsOptionAllows) {
                    "one pixel too many");
   const ProgramResult result = train_with("480");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.err, HasSubstr("note: only 2 images to train on, "));
+  EXPECT_EQ(result.error_lines(), 0) << result.err;
 }
 
 // The heading names the stages that zb-h1 cannot split. They do not change the result: 1f1b, which

@@ -1,6 +1,8 @@
 // The moving average of the weights in Trainer runs. golden_training_test.cpp tests its arithmetic.
 #include <lockstep/train/checkpoints/model_ema.h>
 
+#include <cmath>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -72,6 +74,45 @@ TEST(TrainerEma, IsTheSameWithEveryStrategyThatHasTheWholeModel) {
   const torch::Device cpu = torch::kCPU;
   expect_like_single(train(run, group_of_one(), false, "dp", kGlobalBatch, {.devices = {cpu, cpu}}),
                      "dp");
+}
+
+// Ranks have different running statistics, and all evaluate with the averages of rank 0's.
+TEST(TrainerEma, AveragesTheStatisticsOfBatchNormalisation) {
+  const StagedNetOptions with_norm{.norm = true};
+  for (const int ranks : {1, 2}) {
+    RunReport report;
+    StateDict averaged;
+    torch::Tensor last_mean;
+    const auto train_rank = [&](const ProcessGroup& group) {
+      at::set_num_threads(1);
+      const torch::nn::Sequential net = make_staged_net(with_norm);
+      ClassificationTask task = make_staged_task(net, with_norm);
+      Loader loader = train_loader(group);
+      Trainer trainer(averaging(2), make_strategy(ranks == 1 ? "single" : "ddp", group));
+      const RunReport own = trainer.fit(task, loader, [&] { return test_loader(group); });
+      if (group.rank() != 0) return;
+      report = own;
+      averaged = trainer.averaged_state();
+      last_mean = net->named_buffers()["4.running_mean"].clone();
+    };
+    if (ranks == 1) {
+      train_rank(group_of_one());
+    } else {
+      EXPECT_EQ(testing_support::run_group(ranks, "shm", train_rank),
+                testing_support::no_errors(ranks));
+    }
+    torch::nn::Sequential net = make_staged_net(with_norm);
+    load_state_dict(*net, averaged);
+    EXPECT_GT((net->named_buffers()["4.running_mean"] - last_mean).abs().max().item<double>(), 1e-3)
+        << "the average is not the last value";
+    net->eval();
+    ClassificationTask task = make_staged_task(net, with_norm);
+    const torch::NoGradGuard no_grad;
+    Metrics metrics;
+    const auto images = test_loader(group_of_one());
+    for (const Batch& batch : *images) task.evaluation_step(batch, metrics);
+    EXPECT_NEAR(report.test->loss, metrics.mean().loss, 1e-5) << ranks << " ranks";
+  }
 }
 
 // A picture shows what the evaluation judges.
@@ -245,6 +286,40 @@ TEST(ModelEma, CopiesWhatHasNoMeanAndAveragesTiedWeightsOnce) {
     EXPECT_TRUE(module.named_parameters()["tied"].equal(average));
   }
   EXPECT_TRUE(weight.equal(torch::full({2}, 3.0)));
+}
+
+// As torch.optim.swa_utils.AveragedModel does with use_buffers, but for running statistics only: a
+// mask of infinities would become NaN.
+TEST(ModelEma, AveragesRunningStatisticsAndNoOtherBuffers) {
+  torch::nn::Module module;
+  torch::nn::BatchNorm1d norm(3);
+  module.register_module("norm", norm);
+  const torch::Tensor mask = module.register_buffer("mask", torch::full({2}, -INFINITY));
+  ModelEma ema(module, 0.75);
+  torch::Tensor mean, variance;
+  for (int step = 0; step < 4; ++step) {
+    norm->forward(torch::arange(12, torch::kFloat32).add(5 * step).sin().view({4, 3}) + step);
+    if (step == 0) mean = norm->running_mean.clone(), variance = norm->running_var.clone();
+    mean = mean * 0.75 + norm->running_mean * 0.25;
+    variance = variance * 0.75 + norm->running_var * 0.25;
+    ema.update();
+  }
+  std::map<std::string, torch::Tensor> state;
+  for (const auto& [name, tensor] : ema.state()) state[name] = tensor;
+  EXPECT_EQ(state.size(), 4U) << "weight, bias and two statistics";
+  EXPECT_TRUE(torch::allclose(state.at("ema.norm.running_mean"), mean, 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(state.at("ema.norm.running_var"), variance, 1e-5, 1e-6));
+  const torch::Tensor last = norm->running_mean.clone();
+  {
+    const AveragedWeights averaged(&ema);
+    EXPECT_TRUE(torch::allclose(norm->running_mean, mean, 1e-5, 1e-6));
+    EXPECT_FALSE(torch::allclose(norm->running_mean, last, 1e-3, 1e-3));
+    norm->running_mean.zero_();  // as a broadcast from another rank writes it
+  }
+  EXPECT_TRUE(norm->running_mean.equal(last));
+  EXPECT_TRUE(ema.state().at(2).second.equal(torch::zeros({3})));
+  EXPECT_TRUE(mask.isinf().all().item<bool>());
+  EXPECT_EQ(norm->num_batches_tracked.item<int>(), 4);
 }
 
 TEST(ModelEma, LeavesTheWeightsAloneUntilItsFirstUpdate) {

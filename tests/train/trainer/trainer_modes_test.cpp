@@ -16,6 +16,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_stages.h>
+#include <lockstep/train/optimization/slow_precision.h>
 #include <tests/support/captured_log.h>
 #include <tests/train/staged_net.h>
 
@@ -160,6 +161,25 @@ TEST(TrainerModes, OfTheWholeModuleAreKeptWithAWarning) {
     EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("the task's module is in evaluation mode")));
     SCOPED_TRACE(strategy);
     expect_close(state_dict(*net), expected);
+  }
+}
+
+TEST(TrainerPrecision, IsWarnedOfWhereItIsSlow) {
+  const std::vector<std::string> slow = slow_precisions();
+  for (const Precision precision : {Precision::k32, Precision::kBf16, Precision::kFp16}) {
+    TrainerOptions run = options(1);
+    run.precision = precision;
+    run.max_steps = 1;
+    run.limit_val_batches = 0;
+    const CapturedLog log;
+    EXPECT_EQ(train(run, group_of_one(), /*dropout=*/false).report.info.slow_precisions, slow);
+    const std::string text = slow_precision_text(precision, slow);
+    if (text.empty()) {
+      EXPECT_THAT(log.lines(), IsEmpty()) << to_string(precision);
+    } else {
+      EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("Trainer: " + text + ": precision " +
+                                                     to_string(precision))));
+    }
   }
 }
 
