@@ -121,6 +121,15 @@ TEST(Fingerprints, NameTheRanksOfTheWorld) {
                       })[0],
             "rank 4 called all_reduce[float32, 4] as number 3 and waited 0.2 s for ranks 7, 9, "
             "which called nothing");
+  for (const int first : {1, 2}) {
+    EXPECT_EQ(run_named(milliseconds(200),
+                        [first](int rank, Fingerprints& fingerprints) {
+                          if (rank >= first)
+                            fingerprints.compare(3, call_of(CallKind::kBarrier, 0), {});
+                        })[2],
+              str("rank 9 called barrier as number 3 and waited 0.2 s for ",
+                  first == 1 ? "rank 4" : "ranks 4, 7", ", which called nothing"));
+  }
   for (const std::string& error : run_named(seconds(20), [](int rank, Fingerprints& fingerprints) {
          fingerprints.compare(0, call_of(CallKind::kBroadcast, 4, rank == 2 ? 1 : 0), {});
        })) {

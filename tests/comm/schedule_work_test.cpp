@@ -10,10 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/algorithms/schedule_work.h>
 #include <lockstep/comm/backends/gloo/gloo_backend.h>
 #include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -325,8 +328,10 @@ class LastMomentBackend final : public Backend {
   }
   void abort(const std::string&) override {}
   void check() override {}
+  Watchdog* watchdog() override { return its_watchdog; }
 
   std::vector<std::chrono::milliseconds> limits{};  // the timeouts of all waits for transfers
+  Watchdog* its_watchdog = nullptr;
 
  private:
   const std::string name_ = "last moment";
@@ -344,6 +349,56 @@ TEST(ScheduleWork, DividesItsTimeoutAmongItsTransfers) {
     EXPECT_LE(backend->limits[0], kTimeout);
     backend->limits.erase(backend->limits.begin());
     EXPECT_THAT(backend->limits, Each(std::chrono::milliseconds(0))) << algorithm_name(algorithm);
+  }
+}
+
+// To the watchdog, the whole operation is one call.
+TEST(ScheduleWork, IsWhatTheRankIsInUntilItEnds) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const WatchdogOptions options{.beat = std::chrono::milliseconds(20)};
+  Watchdog own(store, 0, 2, options), peer(store, 1, 2, options);
+  const auto is_read = [&](const std::string& words) {
+    const Deadline deadline(std::chrono::seconds(10));
+    while (peer.whereabouts() != words && !deadline.expired()) {
+      peer.wait_for_news(std::chrono::milliseconds(100));
+    }
+    return peer.whereabouts() == words;
+  };
+  const auto backend = std::make_shared<LastMomentBackend>();
+  backend->its_watchdog = &own;
+  const auto work = start_all_reduce(Algorithm::kRing, backend, nullptr, /*rank=*/0, /*size=*/2,
+                                     /*operation=*/7, torch::ones({8}, torch::kFloat64),
+                                     ReduceOp::kAverage, nullptr);
+  EXPECT_TRUE(is_read("rank 0 is in all_reduce[float64, 8, average, by ring] (operation 7)"))
+      << peer.whereabouts();
+  work->wait(std::chrono::milliseconds(2));
+  EXPECT_TRUE(
+      is_read("rank 0 last completed all_reduce[float64, 8, average, by ring] (operation 7)"))
+      << peer.whereabouts();
+}
+
+// A program may keep the Work for longer than the operation takes.
+TEST(ScheduleWork, ThatHasEndedHoldsNoTensorAndNeedsNoHand) {
+  for (const bool fails : {false, true}) {
+    Ranks ranks(2);
+    const auto tensor = torch::ones({8});
+    const auto work = ranks.start(0, Algorithm::kRing, tensor, ReduceOp::kSum);
+    auto* const moves = dynamic_cast<Progressing*>(work.get());
+    ASSERT_NE(moves, nullptr);
+    EXPECT_TRUE(moves->needs_a_hand());
+    EXPECT_GT(tensor.use_count(), 1U);
+    EXPECT_GT(tensor.storage().use_count(), 1U);
+    if (fails) {
+      ranks.loopback().break_rank(1, std::make_exception_ptr(CommError("rank 1 died")));
+      EXPECT_TRUE(work->is_completed());
+    } else {
+      Ranks::finish({work, ranks.start(1, Algorithm::kRing, torch::ones({8}), ReduceOp::kSum)});
+    }
+    EXPECT_EQ(work->error() != nullptr, fails);
+    EXPECT_FALSE(moves->needs_a_hand());
+    EXPECT_FALSE(moves->advance());
+    EXPECT_EQ(tensor.use_count(), 1U);
+    EXPECT_EQ(tensor.storage().use_count(), 1U);
   }
 }
 

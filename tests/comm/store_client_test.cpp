@@ -19,17 +19,23 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include <c10/util/Logging.h>
+
+#include <lockstep/comm/rendezvous/quiet_store.h>
 #include <lockstep/comm/rendezvous/rendezvous.h>
 #include <lockstep/comm/rendezvous/text_exchange.h>
 #include <lockstep/comm/store/network.h>
 #include <lockstep/comm/waiting/store_waits.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
@@ -135,6 +141,88 @@ TEST(StoreClient, NamesWhoWaitedForWhat) {
   EXPECT_ANY_THROW(store->multiSet({"a", "b"}, {store_bytes("x")}));
 }
 
+// LibTorch's name for no limit is zero.
+TEST(StoreClient, WaitsWithoutALimitIfItIsToldSo) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const std::uint16_t port = bound_port(fd);
+  const Store store = client_of(port, std::make_shared<tcp_store::Server>(fd));
+  const Store other = client_of(port);
+  auto wait =
+      std::async(std::launch::async, [&] { other->wait({"late"}, c10d::Store::kNoTimeout); });
+  EXPECT_EQ(wait.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  store->set("late", "");
+  EXPECT_NO_THROW(wait.get());
+}
+
+// A client that another one was cloned from may go, and with it the last one that held the server.
+TEST(StoreClient, KeepsTheServerOfTheOneThatItWasClonedFrom) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const std::uint16_t port = bound_port(fd);
+  Store first =
+      c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.who = "rank 3", .port = port},
+                                       std::make_shared<tcp_store::Server>(fd));
+  first->set("a", "1");
+  const Store clone = first->clone();
+  first.reset();
+  EXPECT_EQ(clone->get_to_str("a"), "1");
+  EXPECT_EQ(testing_support::message_of<TimeoutError>(
+                [&] { clone->wait({"b"}, std::chrono::milliseconds(5)); }),
+            "rank 3 waited 0.005 s for b in the store");
+}
+
+TEST(QuietStore, ForwardsEveryCallQuietly) {
+  const Store plain = c10::make_intrusive<c10d::HashStore>();
+  const Store quiet = c10::make_intrusive<QuietStore>(plain);
+  const int before = FLAGS_caffe2_log_level;
+  use(*quiet, *plain);
+  EXPECT_EQ(quiet->getNumKeys(), plain->getNumKeys());
+  for (const char* key : {"a", "n", "c", "d"}) EXPECT_TRUE(quiet->deleteKey(key)) << key;
+  EXPECT_EQ(plain->getNumKeys(), 0);
+  use(*plain, *quiet);
+  quiet->setTimeout(std::chrono::milliseconds(7));
+  EXPECT_EQ(plain->getTimeout(), std::chrono::milliseconds(7));
+  EXPECT_ANY_THROW(quiet->wait({"missing"}));
+  EXPECT_EQ(FLAGS_caffe2_log_level, before);
+}
+
+// LibTorch has one level for the whole process, with the numbers of glog.
+TEST(QuietStore, KeepsTheLevelThatTheProgramHasChosen) {
+  constexpr int kInfo = 0, kWarnings = 1, kErrors = 2, kFatal = 3;
+  int& level = FLAGS_caffe2_log_level;
+  const int at_first = level;
+  level = kWarnings;
+  {
+    const QuietLibTorch outer;
+    EXPECT_EQ(level, kErrors);
+    {
+      const QuietLibTorch inner;
+      EXPECT_EQ(level, kErrors);
+    }
+    EXPECT_EQ(level, kErrors) << "the outer one is still there";
+  }
+  EXPECT_EQ(level, kWarnings);
+  {
+    const QuietLibTorch quiet;
+    level = kInfo;
+  }
+  EXPECT_EQ(level, kInfo) << "changed by the program in the meantime";
+  level = kFatal;
+  {
+    const QuietLibTorch quiet;
+    EXPECT_EQ(level, kFatal) << "quieter than that";
+  }
+  EXPECT_EQ(level, kFatal);
+  level = kWarnings;
+  const bool tells = log_enabled(LogLevel::kInfo);
+  set_log_level(LogLevel::kDebug);
+  {
+    const QuietLibTorch quiet;
+    EXPECT_EQ(level, kWarnings) << "this library's user wants to see everything";
+  }
+  set_log_level(tells ? LogLevel::kInfo : LogLevel::kWarning);
+  level = at_first;
+}
+
 // Simulates a stopped rank 0: the store accepts queries and answers none.
 TEST(TextExchange, EndsSoonAfterItsDeadlineWhereTheStoreIsSilent) {
   const int fd = listen_on("127.0.0.1", 0);
@@ -220,6 +308,13 @@ TEST(TextExchange, SaysWhomItWaitsFor) {
   store->set("fourth/read/2", store_bytes(""));
   EXPECT_EQ(error_in("fourth"), "rank 4 waited 0.05 s for rank 7 of 3 in the fourth")
       << "rank 0 stays until all have read the texts";
+  TextExchange last(store, 2, 3, std::chrono::milliseconds(50), {4, 7, 9});
+  const auto error_of_last = [&](const std::string& topic) {
+    return testing_support::message_of<TimeoutError>([&] { last.exchange(topic, "c"); });
+  };
+  EXPECT_EQ(error_of_last("fifth"), "rank 9 waited 0.05 s for ranks 4, 7 of 3 in the fifth");
+  store->set("sixth/1", store_bytes("b"));
+  EXPECT_EQ(error_of_last("sixth"), "rank 9 waited 0.05 s for rank 4 of 3 in the sixth");
 }
 
 TEST(TextExchange, LeavesNothingInTheStore) {

@@ -121,6 +121,25 @@ TEST_F(Store, ServesManyAtOnce) {
   EXPECT_EQ(errors, testing_support::no_errors(kClients));
 }
 
+TEST_F(Store, WaitsAsLongAsTheInnermostLimitAllows) {
+  const auto wait_seconds = [&](milliseconds timeout) {
+    const auto start = Clock::now();
+    EXPECT_FALSE(store_.wait({"k"}, timeout));
+    return seconds_since(start);
+  };
+  const Deadline soon(milliseconds(0));
+  const Deadline late(std::chrono::hours(1));
+  {
+    const AnswerLimit outer(soon);
+    {
+      const AnswerLimit inner(late);
+      EXPECT_GE(wait_seconds(milliseconds(40)), 0.04);
+    }
+    EXPECT_LT(wait_seconds(std::chrono::hours(1)), 20);
+  }
+  EXPECT_GE(wait_seconds(milliseconds(40)), 0.04);
+}
+
 // A client that breaks the protocol is disconnected; the other clients are not affected.
 TEST_F(Store, DropsStrangers) {
   const std::string set_without_magic = Message(Query::kSet).add_text("a").add_text("b").bytes();
@@ -400,16 +419,50 @@ TEST(StoreServer, IsLeftToItsProcessByAForkedChild) {
 }
 #endif
 
+// A rank that waits for rank 0 does other things meanwhile, and may find out that it waits in vain.
+TEST(StoreConnection, LooksAroundOnlyWhileItConnects) {
+  const auto error_at = [](std::uint16_t port) {
+    auto options = to(port);
+    options.meanwhile = [] { throw CommError("enough"); };
+    return text_of<CommError>([&] { Connection{options}; });
+  };
+  const int held = comm::hold_port("127.0.0.1");
+  EXPECT_EQ(error_at(comm::bound_port(held)), "enough") << "nobody listens";
+  close(held);
+  FakeStore closing([](int connection) { close(connection); });
+  EXPECT_EQ(error_at(closing.port()), "enough") << "each connection is closed";
+  const int silent = comm::listen_on("127.0.0.1", 0);
+  EXPECT_EQ(error_at(comm::bound_port(silent)), "enough") << "nothing is answered";
+  close(silent);
+  const int fd = comm::listen_on("127.0.0.1", 0);
+  auto options = to(comm::bound_port(fd));
+  const Server server(fd);
+  options.meanwhile = [] {};
+  EXPECT_FALSE(Connection(options).options().meanwhile);
+}
+
+TEST(StoreConnection, SaysHowLongItTriedToConnect) {
+  const int held = comm::hold_port("127.0.0.1");
+  const std::uint16_t port = comm::bound_port(held);
+  EXPECT_THAT(text_of<TimeoutError>([&] { Connection(to(port, milliseconds(50))); }),
+              ::testing::StartsWith(
+                  str("rank 1 waited 0.05 s: nobody listens at 127.0.0.1:", port, " after 0.0")));
+  close(held);
+}
+
 TEST(StoreConnection, SaysWhatListensInsteadOfAStore) {
   FakeStore banner([](int connection) {
     constexpr char kText[] = "SSH-2.0-OpenSSH_9.2";
     send(connection, kText, sizeof(kText), MSG_NOSIGNAL);
   });
   EXPECT_THAT(text_of<CommError>([&] { Connection{to(banner.port())}; }),
-              HasSubstr("is not a store: another program has the port"));
+              AllOf(HasSubstr(str("rank 1: what listens at 127.0.0.1:", banner.port())),
+                    HasSubstr(" is not a store: another program has the port")));
   FakeStore closing([](int connection) { close(connection); });
-  EXPECT_THAT(text_of<TimeoutError>([&] { Connection(to(closing.port(), milliseconds(500))); }),
-              HasSubstr("closes each connection without an answer"));
+  EXPECT_THAT(
+      text_of<TimeoutError>([&] { Connection(to(closing.port(), milliseconds(500))); }),
+      AllOf(HasSubstr(str("rank 1 waited 0.5 s for the store at 127.0.0.1:", closing.port())),
+            HasSubstr("closes each connection without an answer")));
 }
 
 // The store of a failed attempt ends, and the store of the next attempt takes its port.

@@ -3,21 +3,30 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <lockstep/comm/backends/gloo/gloo_backend.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/comm/rendezvous/store_client.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/comm/waiting/store_waits.h>
 #include <lockstep/core/clock.h>
+#include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/served_store.h>
 #include <tests/support/messages.h>
@@ -257,6 +266,155 @@ TEST(WatchdogLosses, AreThoseOfTheRankThatServesTheStore) {
     EXPECT_EQ(watchdog.lost_store(std::chrono::milliseconds(0)), losses[i].reason);
     EXPECT_EQ(watchdog.lost_store(std::chrono::minutes(1)), "") << "it may come back";
   }
+}
+
+// A store that is lost at the first question.
+class LostStore final : public c10d::HashStore {
+ public:
+  using c10d::Store::compareSet;
+  std::vector<std::uint8_t> compareSet(const std::string&, const std::vector<std::uint8_t>&,
+                                       const std::vector<std::uint8_t>&) override {
+    throw std::system_error(std::make_error_code(std::errc::connection_reset));
+  }
+};
+
+// Rank 1 of three ranks in a library whose connections are all closed.
+class ClosedLibrary final : public c10d::Backend {
+ public:
+  ClosedLibrary() : c10d::Backend(1, 3) {}
+  const std::string getBackendName() const override { return "closed"; }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int) override {
+    throw std::runtime_error("the connection is closed");
+  }
+};
+
+// The rank that serves the store of the job may have any place in a group, or none.
+TEST(WatchdogLosses, OverALibraryNameTheRankOfTheGroupThatServesTheStore) {
+  const std::pair<int, const char*> cases[] = {
+      {0,
+       "rank 3 died or left the group (its store is gone); the connections to rank 5 are closed, "
+       "too"},
+      {2,
+       "rank 5 died or left the group (its store is gone); the connections to rank 3 are closed, "
+       "too"},
+      {-1,
+       "ranks 3, 5 died or left the group (their connections are closed, and the store, which "
+       "would know, is gone)"}};
+  for (const auto& each : cases) {
+    const auto backend = gloo::adapt(
+        c10::make_intrusive<ClosedLibrary>(), c10::make_intrusive<LostStore>(),
+        {.timeout = std::chrono::seconds(1), .world_ranks = {3, 7, 5}, .store_rank = each.first});
+    Watchdog& watchdog = *backend->watchdog();
+    EXPECT_TRUE(looks_until(watchdog, [&] { return watchdog.explanation() == each.second; }))
+        << watchdog.explanation();
+    EXPECT_THAT(watchdog.store_trouble(), testing::StartsWith("rank 7 lost the store: "));
+  }
+}
+
+// A host is probed at its rank's doorbell, which a rank hangs only if hosts are to be probed.
+TEST(WatchdogProbes, OfARanksHostAreWantedByTheAdapterOfALibrary) {
+  for (const int host_timeout_seconds : {0, 10}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    std::atomic<int> farewells = 0;
+    {
+      const auto backend =
+          gloo::adapt(c10::make_intrusive<ClosedLibrary>(), store,
+                      {.timeout = std::chrono::seconds(1),
+                       .forget_keys = [&] { ++farewells; },
+                       .own_address = "127.0.0.1",
+                       .host_timeout = std::chrono::seconds(host_timeout_seconds)});
+      EXPECT_TRUE(looks_until(*backend->watchdog(), [&] { return store->check({"status/1"}); }));
+      const auto own = watching::Status::from_text(store_text(store->get("status/1")));
+      const bool has_doorbell = own.doorbell.starts_with("127.0.0.1 ");
+      EXPECT_EQ(has_doorbell, host_timeout_seconds > 0) << own.doorbell;
+      EXPECT_EQ(farewells, 0);
+    }
+    EXPECT_EQ(farewells, 1);
+  }
+}
+
+struct Prober {
+  const char* name;
+  int own;
+  int silent;
+  int left;  // -1: none
+  bool probes;
+};
+
+// The four ranks that follow a silent one probe its host for all of six ranks.
+TEST(WatchdogProbes, AreLeftToTheRanksThatFollow) {
+  const Prober probers[] = {{"the next", 2, 1, -1, true},
+                            {"the fourth", 5, 1, -1, true},
+                            {"the fifth", 0, 1, -1, false},
+                            {"the fifth, of whom one has left", 0, 1, 3, true},
+                            {"the fourth, beyond the last rank", 2, 4, -1, true},
+                            {"the fifth, beyond the last rank", 3, 4, -1, false}};
+  for (const Prober& each : probers) {
+    SCOPED_TRACE(each.name);
+    const Descriptor host(listen_on("127.0.0.1", 0));
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    for (int rank = 0; rank < 6; ++rank) {
+      watching::Status status{.beat = 7, .number = 3, .left = rank == each.left};
+      if (rank == each.silent) status.doorbell = str("127.0.0.1 ", bound_port(host.get()));
+      if (rank != each.own) store->set(str("status/", rank), store_bytes(status.to_text()));
+    }
+    Watchdog watchdog(store, each.own, 6,
+                      {.beat = std::chrono::minutes(1),
+                       .store_rank = -1,
+                       .host_timeout = std::chrono::milliseconds(20)});
+    for (int look = 0; look < 3; ++look) {
+      watchdog.hurry();  // looks more often than its beat, by which it judges silence
+      watchdog.wait_for_news(std::chrono::seconds(10));
+    }
+    pollfd polled{host.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&polled, 1, 0), each.probes ? 1 : 0);
+  }
+}
+
+// Messages have no number that all ranks share, so that a rank cannot be compared by them.
+TEST(WatchdogCalls, TellOfTheOldestCollectiveUnderWay) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  Watchdog watchdog(store, 0, 2, {.beat = std::chrono::milliseconds(20), .store_rank = -1});
+  const auto told = [&] { return watching::Status::from_text(store->get_to_str("status/0")); };
+  CallDescription receive;
+  receive.kind = CallKind::kRecv;
+  receive.type = detail::DataType::kFloat32;
+  receive.count = 4;
+  CallDescription gather = receive;
+  gather.kind = CallKind::kAllGather;
+  watchdog.started(receive, std::nullopt);
+  const auto first = watchdog.started({}, 5);
+  const auto last = watchdog.started(gather, 6);
+  EXPECT_TRUE(looks_until(watchdog, [&] { return told().number == 6; }));
+  EXPECT_EQ(told().oldest, 5);
+  EXPECT_EQ(told().oldest_call, "barrier");
+  EXPECT_EQ(told().words, "is in recv[float32, 4, from any rank] and 2 more");
+  watchdog.completed(first);
+  EXPECT_TRUE(looks_until(watchdog, [&] { return told().oldest == 6; }));
+  EXPECT_EQ(told().oldest_call, "all_gather[float32, 4]");
+  watchdog.completed(last);
+  EXPECT_TRUE(looks_until(watchdog, [&] { return told().oldest == -1; }));
+  EXPECT_EQ(told().oldest_call, "");
+  EXPECT_EQ(told().words, "is in recv[float32, 4, from any rank]");
+  EXPECT_EQ(told().number, 6);
+}
+
+// The reason of an end has no words for a call where this rank is in none.
+TEST(WatchdogTexts, NameNoCallOfARankThatIsInNone) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const watching::Status status{.beat = 7, .number = 3};
+  store->set("status/1", store_bytes(status.to_text()));
+  Watchdog watchdog(store, 0, 2,
+                    {.beat = std::chrono::milliseconds(20),
+                     .store_rank = -1,
+                     .silence_limit = std::chrono::milliseconds(60)});
+  std::string reason;
+  EXPECT_TRUE(looks_until(watchdog, [&] {
+    reason = testing_support::message_of<CommError>([&] { watchdog.throw_if_ended(); });
+    return reason != "nothing was thrown";
+  }));
+  EXPECT_THAT(reason, testing::MatchesRegex(
+                          "rank 1 died or is stopped \\(no sign of life for [0-9]+ s\\)"));
 }
 
 }  // namespace

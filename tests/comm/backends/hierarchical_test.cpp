@@ -432,6 +432,23 @@ TEST(HierarchicalFailure, OfAStageWaitsForTheReasonThatTheNetworkGives) {
   EXPECT_EQ(testing_support::message_of<CommError>([&] { member.start_sum(); }), "rank 3 died");
 }
 
+// A program may keep the Work for longer than the sum takes.
+TEST(HierarchicalFailure, FreesTheTensorsOfASumAsSuccessDoes) {
+  for (const bool fails : {false, true}) {
+    ToldRank member(1);
+    const auto tensor = torch::ones({4});
+    const auto work = member.caller.start(CallKind::kAllReduce, {}, tensor);
+    EXPECT_GT(tensor.storage().use_count(), 1U);
+    member.local->operations[0]->has_ended = true;
+    EXPECT_FALSE(work->is_completed());
+    if (fails) member.caller.backend->abort("enough");
+    member.local->operations[1]->has_ended = true;
+    EXPECT_TRUE(work->is_completed());
+    EXPECT_EQ(work->error() != nullptr, fails);
+    EXPECT_EQ(tensor.storage().use_count(), 1U);
+  }
+}
+
 // The order on the host is that of the calls, but no operation waits for the end of another.
 TEST(HierarchicalOrder, LetsASumBeginOnceTheLastOneHasStartedAllItsStages) {
   ToldRank member(1);

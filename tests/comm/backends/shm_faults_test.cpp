@@ -3,14 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <lockstep/comm/backends/shm/engine.h>
+#include <lockstep/comm/backends/shm/liveness.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/shm_group.h>
+#include <tests/support/messages.h>
+#include <tests/support/process_usage.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::shm {
@@ -183,6 +191,147 @@ TEST(Stopped, IsNamedAtTheDeadline) {
             HasSubstr("rank 2 last called all_reduce[float32, 10] (operation 17)")));
   EXPECT_THAT(errors[2], HasSubstr("rank 0 ended the group: rank 0 waited 0.4 s"));
   munmap(victim, sizeof(*victim));
+}
+
+std::string deadline_of_a_barrier(Engine& engine) {
+  const auto ticket = engine.post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr);
+  return message_of<TimeoutError>([&] { engine.wait(ticket, std::chrono::milliseconds(50)); });
+}
+
+// First the rank that is waited for, then the others in their order, with what each called last.
+TEST(ShmDeadline, NamesTheRanksOfTheWorldAndTheirCalls) {
+  const ShmGroup group(3, {.world_ranks = {4, 7, 9}});
+  const auto first = group.engine(0), second = group.engine(1), third = group.engine(2);
+  std::vector<std::byte> bytes(8);
+  first->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr);
+  first->post({.kind = CallKind::kSend, .root = 1, .count = 8}, 0, bytes.data());
+  EXPECT_EQ(deadline_of_a_barrier(*third),
+            str("rank 9 waited 0.05 s in barrier (operation 0) for rank 7 (process ", getpid(),
+                ") to arrive at it; rank 7 has called nothing yet; rank 4 last called barrier "
+                "(operation 0) and send[bytes, 8, to rank 1]"));
+  const ShmGroup other(3, {.world_ranks = {4, 7, 9}});
+  const auto sender = other.engine(1), receiver = other.engine(2);
+  sender->post({.kind = CallKind::kSend, .root = 0, .count = 8}, 0, bytes.data());
+  const auto transfer =
+      receiver->post({.kind = CallKind::kRecv, .root = 0, .count = 8}, 0, bytes.data());
+  EXPECT_EQ(
+      message_of<TimeoutError>([&] { receiver->wait(*transfer, std::chrono::milliseconds(50)); }),
+      "rank 9 waited 0.05 s in recv[bytes, 8, from rank 0]; rank 4 has called nothing yet; "
+      "rank 7 last called send[bytes, 8, to rank 0]");
+}
+
+TEST(ShmDeadline, NamesTheCallsOfSixteenRanksAtMost) {
+  for (const int size : {17, 18}) {
+    const ShmGroup group(size);
+    const std::string text = deadline_of_a_barrier(*group.engine(0));
+    for (int rank = 1; rank < size; ++rank) {
+      const bool is_named = text.find(str("rank ", rank, " has called")) != std::string::npos;
+      EXPECT_EQ(is_named, rank <= 16) << text;
+    }
+  }
+}
+
+// A child that stops itself once it has its name.
+class StoppedChild {
+ public:
+  explicit StoppedChild(const char* name) : pid_(fork()) {
+    if (pid_ == 0) {
+      prctl(PR_SET_NAME, name);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      raise(SIGSTOP);
+      for (;;) pause();
+    }
+    waitpid(pid_, nullptr, WUNTRACED);
+  }
+  ~StoppedChild() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  StoppedChild(const StoppedChild&) = delete;
+  StoppedChild& operator=(const StoppedChild&) = delete;
+
+  void go_on() const {
+    kill(pid_, SIGCONT);
+    waitpid(pid_, nullptr, WCONTINUED);
+  }
+  void die() const {
+    kill(pid_, SIGKILL);
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  const pid_t pid_;
+};
+
+// The name of a program may look like what follows it in /proc.
+TEST(ShmLiveness, TellsDeadAndStoppedRanksApart) {
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  const std::size_t descriptors = descriptor_count();
+  const StoppedChild first("a) S b"), second("a) T b");
+  {
+    const Liveness liveness({first.pid(), getpid(), second.pid()});
+    const auto stopped = [&] {
+      std::vector<int> ranks;
+      for (int rank = 0; rank < 3; ++rank) {
+        if (liveness.is_stopped(rank)) ranks.push_back(rank);
+      }
+      return ranks;
+    };
+    EXPECT_THAT(stopped(), ElementsAre(0, 2));
+    EXPECT_THAT(liveness.dead_ranks(), IsEmpty());
+    second.go_on();
+    EXPECT_THAT(stopped(), ElementsAre(0));
+    EXPECT_FALSE(liveness.is_dead(2));
+    second.die();
+    EXPECT_THAT(stopped(), ElementsAre(0));
+    EXPECT_THAT(liveness.dead_ranks(), ElementsAre(2));
+    EXPECT_TRUE(liveness.is_dead(2));
+    EXPECT_FALSE(liveness.is_dead(0));
+    first.die();
+    EXPECT_THAT(stopped(), IsEmpty());
+    EXPECT_THAT(liveness.dead_ranks(), ElementsAre(0, 2));
+  }
+  EXPECT_EQ(descriptor_count(), descriptors);
+}
+
+TEST(ShmLiveness, CannotWatchAProcessThatIsGone) {
+  pid_t gone = 0;
+  {
+    const StoppedChild child("gone");
+    gone = child.pid();
+  }
+  const std::size_t descriptors = descriptor_count();
+  EXPECT_EQ(message_of<CommError>([&] { Liveness({getpid(), gone}); }),
+            str("rank 1 (process ", gone, ") cannot be watched: No such process"));
+  EXPECT_EQ(descriptor_count(), descriptors);
+}
+
+// A message waits for one rank, which may itself wait for one that is stopped.
+TEST(ShmDeadline, NamesTheRanksThatAreStopped) {
+  const StoppedChild child("stopped"), other("other");
+  for (const bool both : {false, true}) {
+    if (!both) other.go_on();
+    if (both) {
+      kill(other.pid(), SIGSTOP);
+      waitpid(other.pid(), nullptr, WUNTRACED);
+    }
+    const ShmGroup group(3, {.world_ranks = {4, 7, 9}});
+    const auto first = group.engine(0), second = group.engine(1), third = group.engine(2);
+    first->watch({getpid(), other.pid(), child.pid()});
+    std::vector<std::byte> bytes(8);
+    const auto transfer =
+        first->post({.kind = CallKind::kRecv, .root = 1, .count = 8}, 0, bytes.data());
+    const std::string process = str(" (process ", getpid(), ")");
+    EXPECT_EQ(
+        message_of<TimeoutError>([&] { first->wait(*transfer, std::chrono::milliseconds(50)); }),
+        str("rank 4 waited 0.05 s in recv[bytes, 8, from rank 1] for ",
+            both ? str("rank 7", process, ", rank 9", process, ", which are stopped")
+                 : str("rank 9", process, ", which is stopped"),
+            "; rank 7 has called nothing yet; rank 9 has called nothing yet"));
+  }
 }
 
 // A process that can shrink a segment could remove memory that its readers still use.

@@ -70,6 +70,9 @@ const std::vector<WrongCall> kWrongCalls = {
     {"SizeOfTheOutput", [](auto& g) { g.all_gather_into_tensor(ones(7), ones(4)); },
      "rank 1: all_gather_into_tensor: output has 7 elements, expected 8, 2 ranks times those of "
      "the input"},
+    {"LongOutput", [](auto& g) { g.all_gather_into_tensor(ones(9), ones(4)); },
+     "rank 1: all_gather_into_tensor: output has 9 elements, expected 8, 2 ranks times those of "
+     "the input"},
     {"TypeOfTheOutput", [](auto& g) { g.all_gather_into_tensor(ones(8, torch::kInt32), ones(4)); },
      "output is int32 on cpu, expected float32 on cpu like the input"},
     {"OutputsNotOnTheRoot", [](auto& g) { g.gather(ones(3), {ones(3), ones(3)}, 0); },
@@ -77,7 +80,10 @@ const std::vector<WrongCall> kWrongCalls = {
     {"InputsNotOnTheRoot", [](auto& g) { g.scatter(ones(3), {ones(3)}, 0); },
      "rank 1: scatter: inputs has 1 tensors, expected none on a rank that is not the root"},
     {"InputOfReduceScatter", [](auto& g) { g.reduce_scatter_tensor(ones(3), ones(5)); },
-     "rank 1: reduce_scatter_tensor: input has 5 elements, expected 6"},
+     "rank 1: reduce_scatter_tensor: input has 5 elements, expected 6, 2 ranks times those of the "
+     "output"},
+    {"LongInputOfReduceScatter", [](auto& g) { g.reduce_scatter_tensor(ones(3), ones(7)); },
+     "rank 1: reduce_scatter_tensor: input has 7 elements, expected 6, 2 ranks times"},
     {"RowsNotDivisible", [](auto& g) { g.all_to_all_single(ones(3), ones(3)); },
      "rank 1: all_to_all_single: input has 3 rows, expected a multiple of the 2 ranks; or give "
      "splits"},
@@ -140,6 +146,9 @@ const std::vector<WrongCall> kWrongCalls = {
      "rank 1: reduce_scatter_tensor: output is int32 on cpu, expected float32 on cpu"},
     {"TooFewInAllToAll", [](auto& g) { g.all_to_all({ones(1)}, {ones(1), ones(1)}); },
      "rank 1: all_to_all: outputs has 1 tensors, expected 2, one for each rank"},
+    {"TooManyInAllToAll",
+     [](auto& g) { g.all_to_all({ones(1), ones(1), ones(1)}, {ones(1), ones(1)}); },
+     "rank 1: all_to_all: outputs has 3 tensors, expected 2, one for each rank"},
     {"NothingInAllToAll", [](auto& g) { g.all_to_all({ones(1), ones(1)}, {}); },
      "rank 1: all_to_all: inputs has 0 tensors, expected 2, one for each rank"},
     {"UndefinedInAllToAll",
@@ -148,6 +157,9 @@ const std::vector<WrongCall> kWrongCalls = {
     {"TypesInAllToAll",
      [](auto& g) { g.all_to_all({ones(1), ones(1, torch::kInt8)}, {ones(1), ones(1)}); },
      "rank 1: all_to_all: outputs[1] is int8 on cpu, expected float32 on cpu like inputs[0]"},
+    {"TypesOfInputsInAllToAll",
+     [](auto& g) { g.all_to_all({ones(1), ones(1)}, {ones(1), ones(1, torch::kInt8)}); },
+     "rank 1: all_to_all: inputs[1] is int8 on cpu, expected float32 on cpu like inputs[0]"},
     {"OwnPieceInAllToAll", [](auto& g) { g.all_to_all({ones(1), ones(2)}, {ones(2), ones(1)}); },
      "rank 1: all_to_all: gives itself 1 elements and expects 2"},
     {"OwnPieceOfComplexNumbers",
@@ -166,6 +178,16 @@ const std::vector<WrongCall> kWrongCalls = {
      "rank 1: all_to_all_single: output has 3 rows, expected a multiple of the 2 ranks"},
     {"MoreThanTheInput", [](auto& g) { g.all_to_all_single(ones(4), ones(2)); },
      "rank 1: all_to_all_single: output has 4 elements, expected 2 like the input"},
+    {"LessThanTheInput", [](auto& g) { g.all_to_all_single(ones(2), ones(4)); },
+     "rank 1: all_to_all_single: output has 2 elements, expected 4 like the input"},
+    {"TypeOfAllToAllSingle", [](auto& g) { g.all_to_all_single(ones(4, torch::kInt8), ones(4)); },
+     "rank 1: all_to_all_single: output is int8 on cpu, expected float32 on cpu like the input"},
+    {"ScalarOutput", [](auto& g) { g.all_to_all_single(ones(1).squeeze(), ones(2)); },
+     "rank 1: all_to_all_single: output has no dimension 0 to cut along"},
+    {"TooManySplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 1, 1}, {1, 2}); },
+     "rank 1: all_to_all_single: output_splits has 3 numbers, expected 2, one for each rank"},
+    {"LargeSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 2}, {2, 2}); },
+     "rank 1: all_to_all_single: input_splits sum to 4, expected 3, the rows of input"},
     {"NumberOfInputSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 2}, {3}); },
      "rank 1: all_to_all_single: input_splits has 1 numbers, expected 2, one for each rank"},
     {"SumOfOutputSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 1}, {1, 2}); },
@@ -324,6 +346,30 @@ TEST_P(MismatchedMessages, OfUnevenSplitsSayWhoGivesWhat) {
       errors,
       Each(AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
                  AnyOf(HasSubstr(" 3 "), HasSubstr("expects 2"), HasSubstr("receives 2")))));
+}
+
+// Rank 0 gives rank 2 more than it expects, and what rank 1 gives is right.
+TEST(ProcessGroupErrors, OfUnevenSplitsNameTheRankThatGivesAnotherNumber) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"gloo",
+       "rank 0 gives rank 2 2 elements in all_to_all[float32, with splits] (operation 0), which "
+       "expects 1"},
+      {"shm", "rank 0 sent 2 of float32 to rank 2, which receives 1 of float32"}};
+  for (const auto& [backend, expected] : cases) {
+    std::latch seen(3);
+    const auto errors = run_group(3, backend, [&](ProcessGroup group) {
+      const bool gives_more = group.rank() == 0;
+      try {
+        group.all_to_all_single(ones(3), ones(gives_more ? 4 : 3), {1, 1, 1},
+                                gives_more ? Splits{1, 1, 2} : Splits{1, 1, 1});
+      } catch (...) {
+        seen.arrive_and_wait();
+        throw;
+      }
+      seen.arrive_and_wait();
+    });
+    EXPECT_THAT(errors[2], HasSubstr(expected)) << backend;
+  }
 }
 
 TEST_P(MismatchedMessages, OfAlgorithmsAreErrors) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <latch>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -358,6 +359,11 @@ TEST(JoinStore, MakesGroupsThatMoveEachOther) {
     require_equal(x + y, torch::full({100000}, 4), "sums");
     a.barrier();
     b.barrier();
+    std::set<std::string> names;  // in the one flight recorder of this rank
+    for (const RecordedCall& each : a.recorded_calls(Clock::time_point::min())) {
+      names.insert(each.group);
+    }
+    EXPECT_THAT(names, ElementsAre(StartsWith("store/0."), StartsWith("store/0.")));
   });
   EXPECT_EQ(errors, no_errors(2));
 }

@@ -17,6 +17,7 @@
 #include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
+#include <tests/support/process_usage.h>
 #include <tests/support/ranks.h>
 #include <tests/support/scoped_environment.h>
 #include <tests/support/tcp_store.h>
@@ -50,6 +51,31 @@ TEST(InitProcessGroup, AloneIsAGroupOfOne) {
   group.barrier();
   EXPECT_TRUE(torch::equal(tensor, torch::ones({3})));
   EXPECT_EQ(group.all_gather_object("a"), std::vector<std::string>{"a"});
+  group.monitored_barrier();
+  const auto child = group.new_group({0});
+  ASSERT_TRUE(child);
+  EXPECT_EQ(child->backend(), "single");
+  EXPECT_EQ(child->world_ranks(), std::vector<int>{0});
+  EXPECT_EQ(group.split(3)->size(), 1);
+  EXPECT_FALSE(group.split(-1).has_value());
+}
+
+// Also the socket that rank 0 inherits from the launcher is closed once the ranks have met.
+TEST(InitProcessGroup, LeavesNothingOpenOnceItsGroupsHaveEnded) {
+  const auto meet = [] {
+    EXPECT_EQ(run_group(2, "shm",
+                        [](ProcessGroup group) {
+                          auto child = *group.new_group({1, 0});
+                          auto memory = child.allocate({10}, torch::kFloat32);
+                          child.all_reduce(memory);
+                          group.barrier();
+                        }),
+              no_errors(2));
+  };
+  meet();  // the first group opens what the process keeps
+  const std::size_t before = testing_support::descriptor_count();
+  meet();
+  EXPECT_EQ(testing_support::descriptor_count(), before);
 }
 
 TEST(InitProcessGroup, AGroupOfOneEndsWithTheFirstReason) {
