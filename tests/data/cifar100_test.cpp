@@ -26,6 +26,7 @@ TEST(Cifar100Dataset, HasFineOrCoarseLabels) {
     const ImageDataset fine = load_cifar100(directory / folder, Split::kTest);
     ASSERT_EQ(fine.size(), 10'000);
     EXPECT_EQ(fine.shape(), (ImageShape{3, 32, 32}));
+    EXPECT_EQ(fine.name(), "CIFAR-100 test");
     EXPECT_EQ(fine.num_classes(), 100);
     EXPECT_EQ(fine.label(0), 99);
     EXPECT_EQ(fine.label(9'998), 1);
@@ -33,12 +34,15 @@ TEST(Cifar100Dataset, HasFineOrCoarseLabels) {
     EXPECT_EQ(fine.image(1).pixels[0], static_cast<std::uint8_t>(test[3074 + 2]));
     const ImageDataset coarse =
         load_cifar100(directory / folder, Split::kTest, Cifar100Labels::kCoarse);
+    EXPECT_EQ(coarse.name(), "CIFAR-100 test (coarse labels)");
     EXPECT_EQ(coarse.num_classes(), 20);
     EXPECT_EQ(coarse.label(0), 0);
     EXPECT_EQ(coarse.label(9'999), 19);
     EXPECT_EQ(coarse.class_names()[19], "vehicles_2");
   }
-  EXPECT_EQ(load_cifar100(directory / "plain", Split::kTrain).size(), 50'000);
+  const ImageDataset train = load_cifar100(directory / "plain", Split::kTrain);
+  EXPECT_EQ(train.size(), 50'000);
+  EXPECT_EQ(train.name(), "CIFAR-100 train");
 }
 
 TEST(Cifar100Dataset, RefusesWhatIsWrong) {

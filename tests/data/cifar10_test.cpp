@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -34,14 +36,20 @@ TEST(Cifar10Dataset, SplitsAreTheRightFiles) {
   write_batches(directory, "archive/cifar-10-batches-bin/");
   struct Case {
     Split split;
+    const char* name;
     std::vector<int> batches;
   };
-  const Case cases[] = {{Split::kTrain, {1, 2, 3, 4, 5}}, {Split::kTest, {6}}};
+  const Case cases[] = {{Split::kTrain, "CIFAR-10 train", {1, 2, 3, 4, 5}},
+                        {Split::kTest, "CIFAR-10 test", {6}}};
   for (const char* folder : {"plain", "archive"}) {
     for (const Case& c : cases) {
       const ImageDataset dataset = load_cifar10(directory / folder, c.split);
       ASSERT_EQ(dataset.size(), static_cast<std::int64_t>(c.batches.size()) * 10'000);
       EXPECT_EQ(dataset.shape(), (ImageShape{3, 32, 32}));
+      EXPECT_EQ(dataset.name(), c.name);
+      EXPECT_THAT(dataset.class_names(),
+                  ::testing::ElementsAre("airplane", "automobile", "bird", "cat", "deer", "dog",
+                                         "frog", "horse", "ship", "truck"));
       for (std::size_t i = 0; i < c.batches.size(); ++i) {
         const auto first = static_cast<std::int64_t>(i) * 10'000;
         EXPECT_EQ(dataset.image(first).pixels[0], c.batches[i]);
@@ -77,6 +85,33 @@ TEST(Cifar10Dataset, RefusesWhatIsWrong) {
     EXPECT_THAT(message_of<DataError>([&] { load_cifar10(directory.path(), Split::kTest); }),
                 ::testing::AllOf(HasSubstr(c.message), HasSubstr(directory.path().string())));
   }
+}
+
+// The check before a training reads the sizes of the files alone, which take no space here.
+TEST(Cifar10Dataset, ChecksTheSizesOfItsFiles) {
+  const TemporaryDirectory directory;
+  const auto check = [&](Split split) {
+    return message_of<DataError>([&] { check_cifar10(directory.path(), split); });
+  };
+  const auto write = [&](const std::string& name, std::uintmax_t bytes) {
+    directory.write("cifar-10-batches-bin/" + name, "");
+    std::filesystem::resize_file(directory / ("cifar-10-batches-bin/" + name), bytes);
+  };
+  constexpr std::uintmax_t kRight = 30'730'000;
+  for (int number = 1; number <= 4; ++number) write(batch_name(number), kRight);
+  EXPECT_THAT(check(Split::kTrain), HasSubstr("cannot find data_batch_5.bin"));
+  write(batch_name(5), kRight);
+  EXPECT_EQ(check(Split::kTrain), "nothing was thrown");
+  EXPECT_THAT(check(Split::kTest), HasSubstr("cannot find test_batch.bin"));
+  for (const std::uintmax_t bytes : {kRight - 1, kRight + 1}) {
+    write("test_batch.bin", bytes);
+    EXPECT_EQ(check(Split::kTest),
+              (directory / "cifar-10-batches-bin/test_batch.bin").string() + ": holds " +
+                  std::to_string(bytes) +
+                  " bytes, expected 30730000 of 10000 records; it is truncated or another's");
+  }
+  write("test_batch.bin", kRight);
+  EXPECT_EQ(check(Split::kTest), "nothing was thrown");
 }
 
 TEST(Cifar10Dataset, TheRealOne) {

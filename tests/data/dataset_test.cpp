@@ -170,5 +170,50 @@ TEST(ImageDataset, PassesEveryQuestionOnToTheSourceOfTheImage) {
   }
 }
 
+TEST(ImageDataset, RefusesWhatHoldsNothing) {
+  const auto source = std::make_shared<const Noting>();
+  const auto refusal = [&](ImageShape shape, std::int64_t num_classes,
+                           std::vector<std::string> names = {}) {
+    return message_of<ConfigError>(
+        [&] { ImageDataset("mine", shape, num_classes, source, std::move(names)); });
+  };
+  const auto of_each = [](const char* found) {
+    return str("data set mine: got ", found, ", expected at least one of each");
+  };
+  EXPECT_EQ(refusal({1, 2, 3}, 0), of_each("6 images of 1x2x3 in 0 classes"));
+  EXPECT_EQ(refusal({0, 2, 3}, 4), of_each("6 images of 0x2x3 in 4 classes"));
+  EXPECT_EQ(refusal({1, 0, 3}, 4), of_each("6 images of 1x0x3 in 4 classes"));
+  EXPECT_EQ(refusal({1, 2, 0}, 4), of_each("6 images of 1x2x0 in 4 classes"));
+  EXPECT_EQ(refusal({1, 2, 3}, 3, {"one", "two"}), "data set mine: got 2 names for 3 classes");
+  EXPECT_EQ(refusal({1, 0, 0}, 6), "nothing was thrown") << "each image has a size of its own";
+  EXPECT_EQ(message_of<ConfigError>(
+                [] { ImageDataset("mine", {1, 2, 3}, 4, std::shared_ptr<const ImageSource>()); }),
+            of_each("0 images of 1x2x3 in 4 classes"));
+}
+
+TEST(ImageDataset, CombinesWhatFitsTogether) {
+  const auto source = std::make_shared<const Noting>();
+  const ImageDataset one("one", {1, 1, 2}, 6, source, {"a", "b", "c", "d", "e", "f"});
+  const ImageDataset two("two", {1, 1, 2}, 6, source);
+  const ImageDataset both = concatenate({subset(one, {5, 0}), two});
+  EXPECT_EQ(both.name(), "2 of one + two");
+  EXPECT_EQ(both.size(), 8);
+  EXPECT_EQ(both.shape(), one.shape());
+  EXPECT_EQ(both.num_classes(), 6);
+  EXPECT_EQ(both.class_names(), one.class_names());
+  for (const std::int64_t index : {-1, 6}) {
+    EXPECT_EQ(message_of<ConfigError>([&] { subset(one, {0, index}); }),
+              str("subset of one: there is no image ", index, ", it has 6"));
+  }
+  EXPECT_EQ(message_of<ConfigError>([] { concatenate({}); }), "concatenate: got no data sets");
+  const auto beside_one = [&](const ImageDataset& other) {
+    return message_of<ConfigError>([&] { concatenate({one, other}); });
+  };
+  EXPECT_EQ(beside_one(ImageDataset("tall", {1, 3, 2}, 6, source)),
+            "concatenate: tall has images of 1x3x2 in 6 classes, one of 1x1x2 in 6");
+  EXPECT_EQ(beside_one(ImageDataset("more", {1, 1, 2}, 7, source)),
+            "concatenate: more has images of 1x1x2 in 7 classes, one of 1x1x2 in 6");
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

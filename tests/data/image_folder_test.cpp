@@ -87,6 +87,10 @@ TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
   EXPECT_EQ(subset(dataset, {3}).class_names(), dataset.class_names());
   EXPECT_EQ(concatenate({dataset, dataset}).class_names(), dataset.class_names());
   EXPECT_EQ(dataset.shape(), (ImageShape{3, 0, 0}));
+  EXPECT_EQ(dataset.name(), "images of " + folder.path().filename().string());
+  EXPECT_EQ(load_image_folder(folder.path() / "").name(), dataset.name()) << "with a slash";
+  EXPECT_EQ(message_of<ConfigError>([&] { dataset.image(0); }),
+            "data set " + dataset.name() + ": its images are files, which an ImageReader decodes");
   ImageReader reader;
   const int widths[] = {7, 5, 4, 6};
   for (std::int64_t i = 0; i < 4; ++i) {

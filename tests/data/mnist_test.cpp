@@ -32,6 +32,7 @@ TEST(Mnist, ReadsPlainAndCompressedFilesAlike) {
   directory.write(std::string("gz/") + kLabels + ".gz", gzip(labels));
   for (const char* folder : {"plain", "gz"}) {
     const ImageDataset dataset = load_mnist(directory / folder, Split::kTrain);
+    EXPECT_EQ(dataset.name(), "MNIST train");
     EXPECT_EQ(dataset.size(), 12);
     EXPECT_EQ(dataset.shape(), (ImageShape{1, 4, 6}));
     EXPECT_EQ(dataset.num_classes(), 10);
@@ -94,6 +95,38 @@ TEST(Mnist, RefusesWhatIsWrong) {
                 ::testing::AllOf(HasSubstr(c.message), HasSubstr(directory.path().string())))
         << c.name;
   }
+}
+
+// The check before a training reads the sizes of the files alone.
+TEST(Mnist, ChecksTheSizesOfItsFiles) {
+  const TemporaryDirectory directory;
+  const auto check = [&](Split split, const ImageShape& shape) {
+    return message_of<DataError>([&] { check_mnist(directory.path(), split, shape); });
+  };
+  const std::string path = directory.path().string() + "/";
+  directory.write(kImages, idx_images(12, 4, 6));
+  directory.write(kLabels, idx_labels(12));
+  EXPECT_EQ(check(Split::kTrain, {1, 4, 6}), "nothing was thrown");
+  EXPECT_EQ(check(Split::kTrain, {1, 4, 5}),
+            path + kImages +
+                ": holds 304 bytes, expected 256 for 12 images of 4x5, one for each "
+                "label in " +
+                path + kLabels + "; it is truncated or another's");
+  directory.write(kLabels, idx_labels(11));
+  EXPECT_THAT(check(Split::kTrain, {1, 4, 6}),
+              HasSubstr("holds 304 bytes, expected 280 for 11 images of 4x6"));
+  directory.write(kLabels, std::string(8, 'x'));
+  EXPECT_EQ(check(Split::kTrain, {1, 4, 6}),
+            path + kLabels + ": holds 8 bytes, which are not labels");
+  EXPECT_THAT(check(Split::kTest, {1, 4, 6}), HasSubstr("cannot find t10k-labels-idx1-ubyte"));
+  directory.write("t10k-labels-idx1-ubyte.gz", gzip(idx_labels(3)));
+  EXPECT_THAT(check(Split::kTest, {1, 4, 6}), HasSubstr("cannot find t10k-images-idx3-ubyte"));
+  directory.write("t10k-images-idx3-ubyte.gz", gzip(idx_images(3, 4, 6)));
+  EXPECT_EQ(check(Split::kTest, {1, 4, 6}), "nothing was thrown");
+  const ImageDataset test = load_mnist(directory.path(), Split::kTest);
+  EXPECT_EQ(test.name(), "MNIST test");
+  EXPECT_THAT(test.class_names(),
+              ::testing::ElementsAre("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"));
 }
 
 TEST(Mnist, TheRealOne) {

@@ -1,7 +1,9 @@
-// Constants, sizes, types and names in a graph that is being built.
+// Constants, sizes, types and names in a graph that is being built, and what a lowering reads from
+// the operation that it translates.
 #include <lockstep/export/lowering/graph_builder.h>
 
 #include <limits>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,9 +12,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/ir/irparser.h>
 #include <torch/types.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/export/lowering/recorded_operation.h>
 #include <tests/support/messages.h>
 
 namespace lockstep {
@@ -348,6 +353,91 @@ TEST(OnnxGraphBuilder, NumbersNamesThatAreTaken) {
   ASSERT_NE(maker, nullptr);
   EXPECT_EQ(maker->op_type, "Split");
   EXPECT_EQ(builder.maker("x"), nullptr);
+}
+
+// An operation with arguments that LibTorch's tracer does not record in C++, such as a list that is
+// not taken apart.
+class OnnxRecordedOperation : public ::testing::Test {
+ protected:
+  OnnxRecordedOperation() {
+    torch::jit::parseIR(R"IR(
+graph(%parts : Tensor[], %x : Float(2, 3)):
+  %dim : int = prim::Constant[value=1]()
+  %text : str = prim::Constant[value="sum"]()
+  %none : NoneType = prim::Constant()
+  %joined : Float(2, 6) = aten::cat(%parts, %dim, %text, %none, %x)
+  return (%joined)
+)IR",
+                        graph.get());
+    builder.declare("wide", ElementType::kFloat);
+    builder.declare("whole", ElementType::kInt64);
+    std::vector<onnx::Operand>& members = operands[graph->inputs()[0]].members;
+    members.push_back({.constant = torch::tensor({1.0F}), .wish = "table"});
+    members.push_back({.name = "wide", .is_float32 = true});
+  }
+
+  onnx::RecordedOperation operation() {
+    return {*graph->outputs()[0]->node(), trace, operands, builder, /*fold_batch_norm=*/true};
+  }
+  std::string refusal(void (*use)(onnx::RecordedOperation& op)) {
+    return message_of<Unsupported>([&] {
+      onnx::RecordedOperation op = operation();
+      use(op);
+    });
+  }
+
+  const std::shared_ptr<torch::jit::Graph> graph = std::make_shared<torch::jit::Graph>();
+  const onnx::Trace trace{};
+  onnx::Operands operands;
+  GraphBuilder builder{20, /*half=*/true};
+};
+
+// A constant becomes an initializer, and a value in float32 is converted to float16.
+TEST_F(OnnxRecordedOperation, NamesTheMembersOfAList) {
+  const onnx::Names names = operation().tensors(0);
+  ASSERT_EQ(names.size(), 2U);
+  EXPECT_EQ(names[0], "table");
+  EXPECT_EQ(initializer_of(builder, "table").type, ElementType::kFloat16);
+  EXPECT_THAT(operators_of(builder), ElementsAre("Cast"));
+  EXPECT_EQ(builder.graph().nodes[0].inputs, onnx::Names{"wide"});
+  EXPECT_EQ(builder.graph().nodes[0].outputs, onnx::Names{names[1]});
+  EXPECT_EQ(builder.type_of(names[1]), ElementType::kFloat16);
+}
+
+TEST_F(OnnxRecordedOperation, HasDefaultsForNone) {
+  const onnx::RecordedOperation op = operation();
+  EXPECT_EQ(op.arguments(), 5U);
+  EXPECT_TRUE(op.has(1) && op.has(2) && op.is_list(0) && op.is_tensor(4));
+  EXPECT_FALSE(op.has(3) || op.has(5) || op.is_tensor(0) || op.is_tensor(1) || op.is_list(4));
+  EXPECT_EQ(op.integer_or(1, 7), 1);
+  EXPECT_EQ(op.integer_or(3, 7), 7);
+  EXPECT_EQ(op.number_or(1, 0.5), 1);
+  EXPECT_EQ(op.number_or(3, 0.5), 0.5);
+  EXPECT_EQ(op.text(2), "sum");
+  EXPECT_TRUE(op.is_used(0)) << "by the graph";
+  EXPECT_EQ(op.operand(graph->inputs()[1]), nullptr);
+}
+
+TEST_F(OnnxRecordedOperation, SaysWhatAnArgumentIsNot) {
+  using onnx::RecordedOperation;
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.integer(0); }),
+            "an argument is known only when the model runs");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.integer(2); }),
+            "an argument is String where a number was expected");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.integers(0); }),
+            "an argument is not a list of numbers");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.tensors(1); }),
+            "an argument is not a list of tensors");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.tensor(1); }), "an argument is not a tensor");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.tensor(0); }), "an argument is not a tensor");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.type(1); }), "the type of a tensor is unknown");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.sizes(4); }),
+            "the sizes of a tensor are unknown");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.bind("whole"); }),
+            "its lowering is not for arguments of this type: the result would be int64, expected "
+            "float16");
+  EXPECT_EQ(refusal([](RecordedOperation& op) { op.fixed({.size = 2, .per_batch = 1}, "a side"); }),
+            "a side follows the batch; expected a fixed size");
 }
 
 }  // namespace

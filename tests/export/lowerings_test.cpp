@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/TensorIndexing.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -387,6 +388,47 @@ TEST_F(Lowerings, RefuseArgumentsWithTheReason) {
        "repeats of 0 without a dimension"},
       {[](const Tensor& x) { return x.to(torch::kChar) + 300; }, "aten::add",
        "cannot be converted to type int8_t without overflow"},
+      {[](const Tensor& x) { return x.diff(1, -1, x.slice(2, 0, 1)); }, "aten::diff",
+       "prepend or append; use cat() before it"},
+      {[](const Tensor& x) { return x.diff(1, -1, std::nullopt, x.slice(2, 0, 1)); }, "aten::diff",
+       "prepend or append; use cat() before it"},
+      {[](const Tensor& x) {
+         return x.index({torch::indexing::Slice(), torch::tensor({true, false, true})});
+       },
+       "aten::index", "a mask as index gives sizes that vary; use where() or masked_fill()"},
+      {[](const Tensor& x) { return x.to(torch::kLong).pow(0); }, "aten::pow",
+       "a power of whole numbers needs a known exponent of at least 1"},
+      {[](const Tensor& x) { return x.gt(0.5).add(x.gt(0.1), 0); }, "aten::add",
+       "booleans times false"},
+      {[](const Tensor& x) { return at::glu(at::cat({x, x}, 0), 0); }, "aten::glu",
+       "glu's size follows the batch; expected a fixed size"},
+      {[](const Tensor& x) { return at::prelu(x.transpose(0, 1), x.select(1, 0).select(1, 0)); },
+       "aten::prelu", "the number of slopes follows the batch; expected a fixed size"},
+      {[](const Tensor& x) {
+         const Tensor q = x.permute({1, 2, 0});
+         return at::scaled_dot_product_attention(q, q, q);
+       },
+       "aten::scaled_dot_product_attention", "the query's width follows the batch"},
+      {[](const Tensor& x) {
+         const Tensor q = x.transpose(0, 1);
+         return at::scaled_dot_product_attention(q, q, q, {}, 0, /*is_causal=*/true);
+       },
+       "aten::scaled_dot_product_attention", "the number of queries follows the batch"},
+      {[](const Tensor& x) {
+         const Tensor k = x.transpose(0, 1);
+         return at::scaled_dot_product_attention(torch::ones({3, 5, 8}), k, k, {}, 0, true);
+       },
+       "aten::scaled_dot_product_attention", "the number of keys follows the batch"},
+      {[](const Tensor& x) { return x.unfold(0, 1, 1); }, "aten::unfold",
+       "unfold()'s dimension follows the batch; expected a fixed size"},
+      {[](const Tensor& x) { return x.chunk(1, 0)[0]; }, "aten::chunk",
+       "a part's size follows the batch; expected a fixed size"},
+      {[](const Tensor& x) {
+         return at::max_pool1d(x.permute({1, 2, 0}), 1, 1, 0, 1, /*ceil_mode=*/true);
+       },
+       "aten::max_pool1d", "with ceil_mode, an image's size follows the batch"},
+      {[](const Tensor& x) { return at::avg_pool1d(x, 2, 2, 1, /*ceil_mode=*/true); },
+       "aten::avg_pool1d", "ceil_mode together with padding or divisor_override"},
       {[](const Tensor& x) { return x.sum().cumsum(0); }, "aten::cumsum",
        "a dimension of a tensor without dimensions"},
       {[](const Tensor& x) { return x.roll(1); }, "aten::roll",

@@ -568,12 +568,14 @@ TEST_F(OnnxExportTest, ChecksItsOptions) {
     }
     return "nothing was refused";
   };
-  EXPECT_THAT(message(inputs, {.opset = 16}), HasSubstr("opset must be"));
+  EXPECT_EQ(message(inputs, {.opset = 16}), "export_onnx: opset must be from 17 to 20, got 16");
   EXPECT_THAT(message(inputs, {.opset = 21}), HasSubstr("opset must be"));
   EXPECT_THAT(message({}, {}), HasSubstr("example input"));
   EXPECT_THAT(message({inputs[0], inputs[0]}, {}), HasSubstr("does not take 2 tensors"));
-  EXPECT_THAT(message(inputs, {.batch_dimensions = {0, 1}}), HasSubstr("each of the 1 inputs"));
-  EXPECT_THAT(message(inputs, {.batch_dimensions = {2}}), HasSubstr("dimension 2"));
+  EXPECT_THAT(message(inputs, {.batch_dimensions = {0, 1}}),
+              HasSubstr("each of the 1 inputs, got 2"));
+  EXPECT_THAT(message(inputs, {.batch_dimensions = {2}}),
+              HasSubstr("input 0 has 2 dimensions, so that its batch cannot be dimension 2"));
   EXPECT_THAT(message(inputs, {.batch_dimensions = {-2}}), HasSubstr("dimension -2"));
   EXPECT_THAT(message({torch::Tensor()}, {}), HasSubstr("input 0 is undefined"));
   EXPECT_THAT(message({torch::randn({0, 4})}, {}),

@@ -2,6 +2,7 @@
 // all of them, however it learns the size.
 #include <cmath>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -160,6 +161,18 @@ TEST_F(OnnxSizes, NumbersThatFollowTheBatchInSeveralPlaces) {
   EXPECT_THAT(refusal([](const Tensor& x) { return x.div(x.size(0)).mul(x.size(0) + 5); }, 2),
               HasSubstr("cannot follow: aten::div with 2 after 0 (parameter 0.weight); aten::mul "
                         "with 7 after 0 (parameter 0.weight); write "));
+}
+
+// The states of a recurrent layer follow the batch, and what comes after it does not.
+TEST_F(OnnxSizes, ARefusalNamesNoPlaceThatFollowsTheBatch) {
+  nn::LSTM lstm(nn::LSTMOptions(3, 4).batch_first(true));
+  const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+    const Tensor y = std::get<0>(lstm->forward(x[0]));
+    return std::vector<Tensor>{y.reshape({y.size(0), 20})};
+  };
+  EXPECT_THAT(refusal_of(*lstm, forward, {torch::rand({2, 5, 3})}),
+              AllOf(HasSubstr("that a trace cannot follow: aten::reshape with 2 "),
+                    Not(HasSubstr("aten::zeros"))));
 }
 
 // Each of these sizes alone is tried, even if all others take the same way. One is always recorded.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
 
 #include <torch/nn/modules/batchnorm.h>
 
@@ -121,8 +122,14 @@ TEST(ResNetStages, RefuseCutsThatCannotBe) {
   EXPECT_THAT(message_of<ConfigError>([&] { resnet_stages(net, Cuts{"layer3", "layer2"}); }),
               HasSubstr("in the order of the forward, got layer3, layer2"));
   EXPECT_THROW(resnet_stages(net, Cuts{"layer1", "layer1.0"}), ConfigError);
-  EXPECT_THROW(resnet_cuts(net, 0), ConfigError);
-  EXPECT_THAT(message_of<ConfigError>([&] { resnet_cuts(net, 8); }), HasSubstr("from 1 to 7"));
+  EXPECT_EQ(message_of<ConfigError>([&] { resnet_stages(net, {"layer9"}); }),
+            "resnet_stages: the net has no 'layer9'; expected a layer or a block of one, such as "
+            "layer2 or layer3.1");
+  for (const int count : {0, 8}) {
+    EXPECT_EQ(message_of<ConfigError>([&] { resnet_cuts(net, count); }),
+              "resnet_cuts: the number of stages must be from 1 to 7, the blocks of the net, got " +
+                  std::to_string(count));
+  }
 }
 
 }  // namespace

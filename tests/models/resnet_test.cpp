@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include <torch/nn/modules/batchnorm.h>
@@ -13,9 +16,12 @@
 #include <torch/optim/sgd.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
+
+using testing_support::message_of;
 
 ResNetOptions resnet(ResNetBlock block, std::array<std::int64_t, 4> layers) {
   return {.block = block, .layers = layers};
@@ -198,8 +204,16 @@ TEST(ResNet, AddsTheShortcutOfEachBlock) {
 }
 
 TEST(ResNet, RefusesAStageWithoutBlocks) {
-  EXPECT_THROW(ResNet(resnet(ResNetBlock::kBasic, {2, 0, 2, 2})), ConfigError);
-  EXPECT_THROW(ResNet(ResNetOptions{.num_classes = 0}), ConfigError);
+  for (const std::int64_t count : {0, -1}) {
+    for (std::size_t stage = 0; stage < 4; ++stage) {
+      std::array<std::int64_t, 4> layers = {1, 1, 1, 1};
+      layers[stage] = count;
+      EXPECT_EQ(message_of<ConfigError>([&] { ResNet net(resnet(ResNetBlock::kBasic, layers)); }),
+                "ResNet: every stage needs a block, got " + std::to_string(count));
+    }
+  }
+  EXPECT_EQ(message_of<ConfigError>([] { ResNet net(ResNetOptions{.num_classes = 0}); }),
+            "ResNet: num_classes must be at least 1, got 0");
 }
 
 }  // namespace

@@ -350,10 +350,28 @@ TEST(Samplers, GoOnAtAnyIndexAsIfTheyHadNotStopped) {
 }
 
 TEST(Samplers, RefuseAPlaceOutsideOfTheWorld) {
-  for (const auto& [size, rank, world] : {std::tuple{-1, 0, 1}, {5, 0, 0}, {5, 2, 2}, {5, -1, 2}}) {
-    EXPECT_THROW(DistributedSampler(size, {.rank = rank, .world_size = world}), ConfigError);
-    EXPECT_THROW(EvaluationSampler(size, rank, world), ConfigError);
+  struct Place {
+    std::int64_t size;
+    int rank;
+    int world;
+    const char* message;
+  };
+  const Place places[] = {{-1, 0, 1, "dataset_size must be at least 0, got -1"},
+                          {5, 0, 0, "world_size must be at least 1, got 0"},
+                          {5, 2, 2, "rank must be from 0 to 1, got 2"},
+                          {5, -1, 2, "rank must be from 0 to 1, got -1"}};
+  for (const auto& [size, rank, world, message] : places) {
+    EXPECT_EQ(message_of<ConfigError>([&, n = size, place = rank, ranks = world] {
+                DistributedSampler(n, {.rank = place, .world_size = ranks});
+              }),
+              std::string("DistributedSampler: ") + message);
+    EXPECT_EQ(message_of<ConfigError>([&, n = size, place = rank, ranks = world] {
+                EvaluationSampler(n, place, ranks);
+              }),
+              std::string("EvaluationSampler: ") + message);
   }
+  EXPECT_EQ(message_of<ConfigError>([] { SequentialSampler(-1); }),
+            "SequentialSampler: dataset_size must be at least 0, got -1");
 }
 
 TEST(Samplers, RefuseWhatCannotBeDrawn) {

@@ -108,6 +108,11 @@ TEST(TorchDataSampler, SaysWhatIsWrong) {
               HasSubstr("epoch must be from 0"));
   EXPECT_THAT(message_of<ConfigError>([&] { sampler.set_epoch(0, 5); }),
               HasSubstr("first must be from 0 to 4, got 5"));
+  EXPECT_NO_THROW(sampler.set_epoch((std::int64_t{1} << 32) - 1, 4));
+  EXPECT_THAT(message_of<ConfigError>([&] { sampler.set_epoch(std::int64_t{1} << 32); }),
+              HasSubstr("TorchDataSampler::set_epoch: epoch must be from 0 to 4294967295"));
+  EXPECT_THAT(message_of<ConfigError>([&] { sampler.set_epoch(0, -1); }),
+              HasSubstr("first must be from 0 to 4, got -1"));
   EXPECT_NO_THROW(sampler.reset(4));
   EXPECT_THAT(message_of<ConfigError>([&] { sampler.reset(3); }),
               HasSubstr("cannot be reset to 3 indices, its sampler has 4"));
