@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <lockstep/core/atomic_file.h>
 #include <lockstep/core/error.h>
@@ -71,6 +73,28 @@ std::string name_behind(const std::string& left) {
   return name;
 }
 
+// What AtomicFolder and remove_folder() left in `parent`.
+std::vector<fs::path> leftovers_in(const fs::path& parent,
+                                   const std::function<bool(const std::string&)>& is_ours) {
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator entry(parent, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    if (is_ours(name_behind(entry->path().filename().string()))) left.push_back(entry->path());
+  }
+  return left;
+}
+
+// The path from which commit() set the folder `left` in `parent` aside, if nothing has this path
+// now; otherwise empty.
+fs::path free_original_of(const fs::path& left, const fs::path& parent) {
+  fs::path original = parent / name_behind(left.filename().string());
+  std::error_code ignored;
+  const bool is_aside = left == unfinished(original, kSetAside);
+  const bool is_free = !fs::exists(fs::symlink_status(original, ignored));
+  return is_aside && is_free ? original : fs::path();
+}
+
 }  // namespace
 
 AtomicFolder::AtomicFolder(const fs::path& path)
@@ -121,22 +145,22 @@ void remove_folder(const fs::path& path) {
 
 void recover_folders(const fs::path& parent,
                      const std::function<bool(const std::string&)>& is_ours) {
-  std::error_code error;
-  std::vector<fs::path> left;
-  for (fs::directory_iterator entry(parent, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    if (is_ours(name_behind(entry->path().filename().string()))) left.push_back(entry->path());
-  }
-  for (const fs::path& path : left) {
-    const std::string name = name_behind(path.filename().string());
-    const bool is_aside = path == unfinished(parent / name, kSetAside);
+  for (const fs::path& path : leftovers_in(parent, is_ours)) {
+    const fs::path original = free_original_of(path, parent);
     std::error_code ignored;
-    if (is_aside && !fs::exists(fs::symlink_status(parent / name, ignored))) {
-      fs::rename(path, parent / name, ignored);
-    } else {
+    if (original.empty()) {
       fs::remove_all(path, ignored);
+    } else {
+      fs::rename(path, original, ignored);
     }
   }
+}
+
+bool has_folder_set_aside(const fs::path& parent,
+                          const std::function<bool(const std::string&)>& is_ours) {
+  return std::ranges::any_of(leftovers_in(parent, is_ours), [&](const fs::path& path) {
+    return !free_original_of(path, parent).empty();
+  });
 }
 
 // Some network file systems cannot flush a folder, and keep it consistent themselves.

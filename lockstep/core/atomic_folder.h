@@ -64,6 +64,11 @@ void remove_folder(const std::filesystem::path& path);
 void recover_folders(const std::filesystem::path& parent,
                      const std::function<bool(const std::string& name)>& is_ours);
 
+/// Whether recover_folders() would give a folder its name back. Changes nothing and does not throw,
+/// so other processes may be writing in `parent`.
+bool has_folder_set_aside(const std::filesystem::path& parent,
+                          const std::function<bool(const std::string& name)>& is_ours);
+
 /// Flushes the folder's list of names to the disk. Throws a DataError on failure.
 void flush_names(const std::filesystem::path& folder);
 

@@ -196,9 +196,10 @@ class LOCKSTEP_API Trainer {
   /// if the run evaluates at all. Without the function, the run does not evaluate.
   RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& make_validation_loader = {});
 
-  /// With ema_decay, the averaged parameters of the last fit() and its module's buffers, under the
-  /// names of state_dict(), for load_state_dict(). Otherwise empty. This copy takes as much memory
-  /// as the model until the next fit() or the Trainer's destruction.
+  /// With ema_decay, the averaged parameters and running statistics (ModelEma) of the last fit()
+  /// and its module's other buffers, under the names of state_dict(), for load_state_dict(); equal
+  /// on all ranks. Otherwise empty. This copy takes as much memory as the model until the next
+  /// fit() or the Trainer's destruction.
   const StateDict& averaged_state() const { return averaged_state_; }
 
  private:

@@ -148,7 +148,9 @@ RunReport TrainingRun::run() {
 StateDict TrainingRun::averaged_state() {
   StateDict state;
   if (!ema_) return state;
+  const torch::NoGradGuard no_grad;
   const AveragedWeights averaged(&*ema_);
+  strategy_.begin_evaluation();  // gives all ranks rank 0's statistics, as an evaluation does
   for (const auto& [name, tensor] : state_dict(task_.module())) {
     state.emplace_back(name, tensor.clone());
   }

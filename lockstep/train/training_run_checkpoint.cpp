@@ -89,8 +89,6 @@ void TrainingRun::open_checkpoints() {
   ProcessGroup& group = strategy_.group();
   resumes_ = static_cast<bool>(options_.resume);
   if (group.rank() == 0) {
-    // A killed run may have left its only checkpoint under another name.
-    if (options_.resume) recover_folders(options_.checkpoints.directory, is_checkpoint_name);
     resumes_ = decide_resume(options_.checkpoints, options_.resume, options_.overwrite);
     store_.emplace(options_.checkpoints);
   }

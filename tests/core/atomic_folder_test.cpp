@@ -208,11 +208,21 @@ TEST(AtomicFolder, IsCleanedUpAfterAKilledProcess) {
 // exchange.
 TEST(AtomicFolder, GivesAFolderThatWasSetAsideItsNameBack) {
   const TemporaryDirectory parent;
-  parent.write(".tmp-replaced-a/file", "old");
+  const auto is_a = [](const std::string& name) { return name == "a"; };
+  EXPECT_FALSE(has_folder_set_aside(parent / "nowhere", is_a));
   parent.write(".tmp-a/file", "new");
-  recover_folders(parent.path(), [](const std::string& name) { return name == "a"; });
-  EXPECT_THAT(parent.names(), ElementsAre("a"));
+  parent.write(".tmp-removed-a/file", "removed");
+  parent.write(".tmp-replaced-b/file", "of another program");
+  EXPECT_FALSE(has_folder_set_aside(parent.path(), is_a));
+  parent.write(".tmp-replaced-a/file", "old");
+  EXPECT_TRUE(has_folder_set_aside(parent.path(), is_a));
+  EXPECT_THAT(parent.names(),
+              ElementsAre(".tmp-a", ".tmp-removed-a", ".tmp-replaced-a", ".tmp-replaced-b"));
+  recover_folders(parent.path(), is_a);
+  EXPECT_THAT(parent.names(), ElementsAre(".tmp-replaced-b", "a"));
   EXPECT_EQ(read_text(parent / "a/file"), "old");
+  parent.write(".tmp-replaced-a/file", "older");
+  EXPECT_FALSE(has_folder_set_aside(parent.path(), is_a)) << "the name is taken";
 }
 
 TEST(RemoveFolder, RemovesAllThatIsInIt) {

@@ -1,6 +1,7 @@
 // What the report reads from the record of a run.
 #include <lockstep/report/html/run_data.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -37,6 +38,18 @@ TEST(RunData, SaysThatARunIsRunningOnlyWhileItsFolderIsLocked) {
     write_sample_record(folder, "run", {.state = ended});
     EXPECT_EQ(state(), ended);
   }
+}
+
+// The lock of a run in the current folder says nothing about the run of a record alone.
+TEST(RunData, DoesNotJudgeARecordByTheCurrentFolder) {
+  const TemporaryDirectory folder;
+  folder.write("here/.lockstep-lock", "");
+  write_sample_record(folder, "run", {.state = "running"});
+  std::filesystem::rename(folder / "run/run.json", folder / "record.json");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder / "here");
+  EXPECT_EQ(html::read_run_data(folder / "record.json").state, "running");
+  std::filesystem::current_path(before);
 }
 
 TEST(RunData, TakesRecordsWithoutWhatMayBeMissing) {

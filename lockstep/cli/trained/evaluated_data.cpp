@@ -90,6 +90,8 @@ void require_split_of_run(const std::string& command, const TrainedModel& model,
       "are new to the network"));
 }
 
+// Unreadable images are kept, because the command names them, and because a run that skips them has
+// split the images with them.
 EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments& arguments,
                         const TrainedModel& model, const std::optional<std::string>& directory,
                         const std::string& split) {
@@ -99,7 +101,8 @@ EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments
     ImageDataset images =
         load_image_folder(*directory, {.decoding = decoding,
                                        .max_image_pixels = arguments.max_image_pixels,
-                                       .exif_transpose = upright});
+                                       .exif_transpose = upright,
+                                       .keep_unreadable = true});
     const std::string name = images.name();
     return {std::move(images), name, split};
   }
@@ -108,6 +111,7 @@ EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments
                                      .max_image_pixels = arguments.max_image_pixels,
                                      .decoding = decoding,
                                      .exif_transpose = upright,
+                                     .keep_unreadable = true,
                                      .cache_bytes = 0,  // each image is read once
                                      .progress = std::ref(bar),
                                      .message = [](const std::string& text) {

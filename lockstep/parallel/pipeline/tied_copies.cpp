@@ -19,9 +19,10 @@ namespace {
 // a tensor may belong to several pipelines.
 class MarkedCopies {
  public:
+  // Never destroyed: a pipeline may live until the program ends.
   static MarkedCopies& instance() {
-    static MarkedCopies copies;
-    return copies;
+    static auto* const copies = new MarkedCopies;
+    return *copies;
   }
 
   // They stay marked until all pointers to the result are gone.

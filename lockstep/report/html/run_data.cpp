@@ -205,7 +205,9 @@ RunData read_run_data(const std::filesystem::path& run) {
     throw DataError(json_refusal(place.record.string(), "is not what Lockstep writes", error));
   }
   data.name = name_of(place);
-  if (data.state == "running" && is_locked(place.folder / report::kRunLock) == false) {
+  // A record without its folder has no lock beside it.
+  const bool may_run = place.folder.empty() || is_locked(place.folder / report::kRunLock) != false;
+  if (data.state == "running" && !may_run) {
     data.state = "interrupted";
     data.error = report::kEndedUnnoticed;
   }

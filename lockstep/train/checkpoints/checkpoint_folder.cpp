@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include <lockstep/core/atomic_folder.h>
 #include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
@@ -210,6 +211,8 @@ bool is_checkpoint(const fs::path& path) {
 
 bool holds_checkpoint(const CheckpointOptions& options) {
   if (!checkpoint_folders(options.directory).empty()) return true;
+  // A killed run may have left its only checkpoint under another name.
+  if (has_folder_set_aside(options.directory, is_checkpoint_name)) return true;
   std::error_code error;
   return fs::symlink_status(options.link, error).type() == fs::file_type::regular;
 }

@@ -54,7 +54,8 @@ formats::CheckpointManifest read_manifest(const std::filesystem::path& folder);
 formats::CheckpointManifest verify_checkpoint(const std::filesystem::path& folder);
 
 /// Whether a run of this or an earlier version has left a checkpoint, complete or damaged, in the
-/// places that `options` names. Throws DataError if the folder cannot be read.
+/// places that `options` names, or one that recover_folders() would give its name back. Throws
+/// DataError if the folder cannot be read.
 bool holds_checkpoint(const CheckpointOptions& options);
 
 /// Decides, for the Trainer and the program alike, whether a run resumes. Throws ConfigError if a

@@ -231,8 +231,8 @@ struct LOCKSTEP_API EpochReport {
 
 /// The best value of the run's evaluations, also of those before it was resumed, by the metric that
 /// CheckpointOptions::save_top_k, early stopping or the schedule plateau watches, in this order; of
-/// other runs, the smallest CheckpointOptions::monitor, which is the loss unless it is set. An
-/// evaluation made only because the run stops does not count.
+/// other runs, by CheckpointOptions::monitor and mode, which are the smallest loss unless they are
+/// set. An evaluation made only because the run stops does not count.
 struct LOCKSTEP_API BestEvaluation {
   std::string name{};  ///< "loss", "accuracy", "train_loss"
   double value = 0;

@@ -197,6 +197,11 @@ TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
                    "replace it, or another --out",
                    "a second run");
   EXPECT_EQ(read_text(scratch / "run/checkpoint.safetensors"), first);
+  const std::filesystem::path checkpoints = scratch / "run/checkpoints";
+  std::filesystem::rename(checkpoints / "step-00000001",
+                          checkpoints / ".tmp-replaced-step-00000001");
+  expect_one_error(train(words), 2, "already holds a checkpoint; set --resume to continue that run",
+                   "a checkpoint that a killed run has set aside");
   words.push_back("--overwrite");
   const ProgramResult result = train(words);
   EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class EvaluateCommand : public TrainedNets {
  protected:
@@ -144,6 +145,30 @@ TEST_F(EvaluateCommand, LeavesOutWhatCannotBeReadAndSaysSo) {
   EXPECT_EQ(read_json("e.json")["images"], 5);
 }
 
+// A run that skips images of formats that are not read has split the images with them.
+TEST_F(EvaluateCommand, KnowsTheSplitOfARunThatSkippedAFormat) {
+  for (const char* name : {"photos/class0/0.webp", "photos/class1/1.webp"}) {
+    scratch.write(name, std::string("RIFF\4\0\0\0WEBP", 12));
+  }
+  train_photos({"--on-corrupt-image", "skip", "--cache", "none"});
+  std::size_t images = 0;
+  std::size_t unreadable = 0;
+  for (const char* part : {"validation", "train"}) {
+    const ProgramResult result = use("evaluate", {"--split", part, "--json", in_scratch("e.json")});
+    EXPECT_THAT(result.err, Not(HasSubstr("have other names"))) << part;
+    const nlohmann::json evaluated = read_json("e.json");
+    images += evaluated["images"].get<std::size_t>();
+    unreadable += evaluated["unreadable"].size();
+    EXPECT_EQ(result.exit_code, evaluated["unreadable"].empty() ? 0 : 1) << result.err;
+  }
+  EXPECT_EQ(images, 20U);
+  EXPECT_EQ(unreadable, 2U);
+  const ProgramResult all = use("evaluate", {"--data", in_scratch("photos")});
+  EXPECT_EQ(all.exit_code, 1);
+  EXPECT_THAT(all.err, HasSubstr("error: evaluate: 2 of 22 images cannot be read"));
+  EXPECT_THAT(all.out, HasSubstr("0.webp: is a WebP image"));
+}
+
 TEST_F(EvaluateCommand, HasTheErrorOfEachImageOfAnAutoencoder) {
   write_colours(scratch, "photos", 10, 2);
   train_net("autoencoder", {"--data", in_scratch("photos"), "--image-size", "40", "--batch-size",
@@ -184,7 +209,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
        "checkpoint.safetensors: the network does not know 'class2'; the network has class0, "
        "class1"},
       {{"--data", in_scratch("one")}, 1, "the class 'class1' is missing"},
-      {{"--data", in_scratch("nosuch")}, 1, "nosuch: there is no such folder"},
+      {{"--data", in_scratch("nosuch")}, 1, "nosuch does not exist"},
       {{"--split", "test"}, 2, "--split must be one of validation, train, all, got 'test'"},
       {{"--worst", "-1"}, 2, "--worst must be from 0 to 1000, got -1"},
       {{"--sheet", "a.jpg"}, 2, "--sheet must end in .png"},
@@ -197,7 +222,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
     expect_one_error(use("evaluate", each.arguments), each.exit_code, each.text, each.text);
   }
   std::filesystem::rename(scratch / "photos", scratch / "moved");
-  expect_one_error(use("evaluate", {}), 1, "photos: there is no such folder", "moved");
+  expect_one_error(use("evaluate", {}), 1, "photos does not exist", "moved");
   const ProgramResult moved = use("evaluate", {"--data", in_scratch("moved"), "--split", "train"});
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
   EXPECT_THAT(moved.out, HasSubstr("classify: moved, train: 16 images, "));

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -113,6 +114,23 @@ TEST(TrainerEma, AveragesTheStatisticsOfBatchNormalisation) {
     for (const Batch& batch : *images) task.evaluation_step(batch, metrics);
     EXPECT_NEAR(report.test->loss, metrics.mean().loss, 1e-5) << ranks << " ranks";
   }
+}
+
+// Each rank averages its own statistics, and no evaluation replaces them here.
+TEST(TrainerEma, HasTheSameAveragesOnAllRanks) {
+  const StagedNetOptions with_norm{.norm = true};
+  std::vector<StateDict> averaged(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    ClassificationTask task = make_staged_task(make_staged_net(with_norm), with_norm);
+    Loader loader = train_loader(group);
+    Trainer trainer(averaging(1), make_strategy("ddp", group));
+    trainer.fit(task, loader);
+    averaged[static_cast<std::size_t>(group.rank())] = trainer.averaged_state();
+  });
+  ASSERT_EQ(errors, testing_support::no_errors(2));
+  EXPECT_FALSE(averaged[0].empty());
+  expect_equal_bits(averaged[1], averaged[0]);
 }
 
 // A picture shows what the evaluation judges.

@@ -305,6 +305,29 @@ TEST(TrainerResume, TellsWhatARunWouldReplace) {
   EXPECT_EQ(lockstep::testing_support::read_text(run.checkpoints.link), "a checkpoint");
 }
 
+// On a file system without an atomic exchange, a run that is killed while it replaces its only
+// checkpoint leaves it under another name.
+TEST(TrainerResume, KnowsACheckpointThatAKilledRunHasSetAside) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.max_steps = 6;
+  run.checkpoints.directory = directory / "checkpoints";
+  train(run);
+  const fs::path newest = run.checkpoints.directory / "step-00000006";
+  const fs::path aside = run.checkpoints.directory / ".tmp-replaced-step-00000006";
+  fs::rename(newest, aside);
+  run.max_steps = 7;
+  EXPECT_THAT(testing_support::message_of<ConfigError>([&] { train(run); }),
+              ::testing::HasSubstr(" already holds a checkpoint; "));
+  EXPECT_TRUE(fs::exists(aside)) << "another run may be writing here";
+  for (const Resume resume : {Resume(Resume::kAuto), Resume(Resume::kYes)}) {
+    run.resume = resume;
+    EXPECT_EQ(train(run).report.info.resumed_from, newest.string());
+    fs::remove_all(run.checkpoints.directory / "step-00000007");
+    fs::rename(newest, aside);
+  }
+}
+
 // One program, with the same options, begins a run and resumes it. Only rank 0 sees its folder.
 TEST(TrainerResume, IfThereIsACheckpointOrElseBegins) {
   const StateDict whole = train_ranks(2, "shm", "ddp", options(2)).state;
