@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,13 @@ struct ProgramResult {
          at = err.find("\nerror: ", at + 1)) {
       ++count;
     }
+    return count;
+  }
+  /// Lines of standard error that do not begin with "note: ".
+  int lines_beside_notes() const {
+    std::istringstream lines(err);
+    int count = 0;
+    for (std::string line; std::getline(lines, line);) count += !line.starts_with("note: ");
     return count;
   }
 };

@@ -45,8 +45,7 @@ inline void expect_one_error(const ProgramResult& result, int exit_code, const s
                              const std::string& name) {
   EXPECT_EQ(result.exit_code, exit_code) << name << "\n" << result.err;
   EXPECT_EQ(result.error_lines(), 1) << name << "\n" << result.err;
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << name << "\n"
-                                                                       << result.err;
+  EXPECT_EQ(result.lines_beside_notes(), 1) << name << "\n" << result.err;
   EXPECT_THAT(result.err, ::testing::HasSubstr(text)) << name;
   EXPECT_EQ(result.left_behind, 0) << name;
 }

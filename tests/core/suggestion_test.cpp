@@ -23,7 +23,6 @@ TEST(Suggestion, FindsTheNearestWord) {
       {"--learning-rate", "--lr"},
       {"--learning_rate", "--lr"},
       {"--batch_size", "--batch-size"},
-      {"--pretrained", ""},
       {"export", ""},
       {"x", ""},
       {"", ""},

@@ -392,10 +392,6 @@ TEST_F(Lowerings, RefuseArgumentsWithTheReason) {
        "prepend or append; use cat() before it"},
       {[](const Tensor& x) { return x.diff(1, -1, std::nullopt, x.slice(2, 0, 1)); }, "aten::diff",
        "prepend or append; use cat() before it"},
-      {[](const Tensor& x) {
-         return x.index({torch::indexing::Slice(), torch::tensor({true, false, true})});
-       },
-       "aten::index", "a mask as index gives sizes that vary; use where() or masked_fill()"},
       {[](const Tensor& x) { return x.to(torch::kLong).pow(0); }, "aten::pow",
        "a power of whole numbers needs a known exponent of at least 1"},
       {[](const Tensor& x) { return x.gt(0.5).add(x.gt(0.1), 0); }, "aten::add",

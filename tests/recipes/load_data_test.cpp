@@ -194,7 +194,7 @@ TEST_F(LoadData, ResNet50SplitFromFolders) {
   EXPECT_EQ(data.train.num_classes(), 2);
   EXPECT_EQ(data.load_test().size(), 2);
   EXPECT_THAT(message_of<ConfigError>([&] { load_folder((directory_ / "nowhere").string()); }),
-              HasSubstr("has no folder 'train'"));
+              HasSubstr("nowhere does not exist"));
   std::filesystem::remove_all(directory_ / "photos/val");
   EXPECT_EQ(message_of<ConfigError>([&] { load_folder(folder); }),
             "resnet50-split: --data " + folder +

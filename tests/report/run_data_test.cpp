@@ -150,7 +150,7 @@ TEST(RunData, SaysWhyARunCannotBeRead) {
   };
   EXPECT_EQ(refusal("none"),
             (folder / "none").string() +
-                " has no run.json: give the folder that `lockstep train --out` has written, or a "
+                " does not exist: give the folder that `lockstep train --out` has written, or a "
                 "record of `lockstep train --json`");
   const std::string file = (folder / "run/run.json").string();
   nlohmann::json record = nlohmann::json::parse(sample_record({}));

@@ -140,25 +140,6 @@ TEST_F(DeviceRun, WaitsAsOftenForManyStepsAsForFew) {
   EXPECT_EQ(few.waits, many.waits);
 }
 
-// All ranks wait for the device to agree on the time. The time is over from the beginning.
-TEST_F(DeviceRun, LooksAtTheClockInEveryTenthStepAndTheLastOfAnEpoch) {
-  const auto steps_made = [](std::int64_t batches) {
-    Loader loader(train_images(), DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
-                  kNormalize, {.batch_size = 10, .device = far_device::device()});
-    TrainerOptions run = options(2);
-    run.device = far_device::device();
-    run.limit_train_batches = batches;
-    run.max_time_seconds = 1e-9;
-    const auto task = digits_task();
-    const RunReport report =
-        Trainer(run, make_strategy("ddp", group())).fit(*task, loader, Trainer::LoaderFactory());
-    return report.epochs.size() == 1 ? report.epochs[0].steps : -1;
-  };
-  EXPECT_EQ(steps_made(4), 4);
-  EXPECT_EQ(steps_made(9), 9);
-  EXPECT_EQ(steps_made(11), 10);
-}
-
 TEST_F(DeviceRun, TellsEachStepsOwnLoss) {
   const DeviceOutcome expected = run_on(torch::kCPU, 5);
   const DeviceOutcome heard = run_on(far_device::device(), 5);

@@ -203,7 +203,8 @@ TEST_F(TrainInterruption, EndsWithOneLineIfItKeepsNothing) {
       kill(run.pid(), number);
       const ProgramResult result = run.wait();
       EXPECT_EQ(result.exit_code, 128 + number);
-      EXPECT_EQ(result.err, "error: interrupted by " + name_of_signal(number) + "\n");
+      EXPECT_THAT(result.err, EndsWith("error: interrupted by " + name_of_signal(number) + "\n"));
+      EXPECT_EQ(result.lines_beside_notes(), 1) << result.err;
       EXPECT_EQ(result.left_behind, 0);
     }
   }

@@ -126,6 +126,7 @@ TEST_F(TrainOutputs, TellLoggersOfTheSettings) {
   EXPECT_FALSE(clipped.contains("gradient_clip_value"));
   arguments_.limits.gradient_clip_norm.reset();
   arguments_.limits.gradient_clip_val = 2.5;
+  arguments_.limits.gradient_clip_algorithm = "value";
   clipped = logged();
   EXPECT_EQ(std::get<double>(clipped.at("gradient_clip_value").value), 2.5);
   EXPECT_FALSE(clipped.contains("gradient_clip_norm"));

@@ -150,7 +150,7 @@ TEST_F(EvaluateCommand, KnowsTheSplitOfARunThatSkippedAFormat) {
   for (const char* name : {"photos/class0/0.webp", "photos/class1/1.webp"}) {
     scratch.write(name, std::string("RIFF\4\0\0\0WEBP", 12));
   }
-  train_photos({"--on-corrupt-image", "skip", "--cache", "none"});
+  train_photos({"--on-corrupt-image", "skip", "--cache", "none", "--batch-size", "18"});
   std::size_t images = 0;
   std::size_t unreadable = 0;
   for (const char* part : {"validation", "train"}) {

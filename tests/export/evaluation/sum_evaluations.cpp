@@ -50,8 +50,8 @@ Tensors reduce_sum(const NodeArguments& node) { return {sum_in(node[0], reductio
 Tensors reduce_l1(const NodeArguments& node) { return {sum_in(node[0].abs(), reduction_of(node))}; }
 
 Tensors reduce_l2(const NodeArguments& node) {
-  const Tensor squares = node[0].to(at::kDouble).square();
-  return {sum_in(squares, reduction_of(node)).sqrt().to(node[0].scalar_type())};
+  // In the type of the elements, in which large squares overflow as in onnxruntime.
+  return {sum_in(node[0].square(), reduction_of(node)).sqrt()};
 }
 
 // As in onnxruntime, the mean of nothing is 0.
