@@ -49,7 +49,7 @@ TEST(FlagNames, AreThoseOfTheirOptions) {
       {"DdpOptions::find_unused_parameters", "--find-unused-parameters"},
       {"DdpOptions::find_unused_parameters = true", "--find-unused-parameters"},
       {"ImageDecoderOptions::max_image_pixels", "--max-image-pixels"},
-      {"ImageFolderOptions::keep_unreadable", "--on-corrupt-image"},
+      {"ImageFolderOptions::keep_unreadable", "--on-corrupt-image skip"},
       {"LoaderOptions::batch_size", "--batch-size"},
       {"LoaderOptions::device", "--accelerator"},
       {"LoaderOptions::engine", "--loader"},

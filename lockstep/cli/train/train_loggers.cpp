@@ -5,6 +5,7 @@
 #include <iostream>
 #include <utility>
 
+#include <lockstep/core/strings.h>
 #include <lockstep/report/loggers/logger_table.h>
 #include <lockstep/report/run_record.h>
 
@@ -26,7 +27,9 @@ HyperParameter parameter_from_text(const std::string& name, const std::string& t
 std::unique_ptr<LoggingListener> make_logging_listener(const TrainSettings& settings) {
   auto loggers = make_loggers(settings.loggers, settings.logger_setup);
   for (std::size_t i = 0; i < loggers.size(); ++i) {
-    std::cerr << "note: logger " << settings.loggers[i] << ": " << loggers[i]->place() << std::endl;
+    // In one piece, because the launcher may write about a signal at the same time.
+    std::cerr << lockstep::str("note: logger ", settings.loggers[i], ": ", loggers[i]->place(),
+                               '\n');
   }
   return std::make_unique<LoggingListener>(std::move(loggers), logged_settings(settings));
 }
