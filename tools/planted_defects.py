@@ -34,6 +34,7 @@ LEFT_ALONE = {
     "attribute_declaration", "array_declarator", "alignas_qualifier", "bitfield_clause", "noexcept", "decltype",
     "sizeof_expression", "pure_virtual_clause", "string_literal", "raw_string_literal", "char_literal", "ERROR",
     "friend_declaration", "fold_expression", "gnu_asm_expression"}
+INTEGER = re.compile(r"(?:signed|unsigned|short|long|int|char|bool|auto|(?:std::)?(?:u?int\d+_t|size_t|ptrdiff_t)|\s)+")
 COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 SWITCH = """#pragma once
 #include <fcntl.h>
@@ -112,9 +113,29 @@ def defects_of(node):
             yield node, "deleted", "{ if (!{on}) { {text} } }"
 
 
+def is_literal(node):
+    """Whether all operands of an initializer are literals."""
+    if node.type in ("unary_expression", "binary_expression", "conditional_expression", "parenthesized_expression",
+                     "initializer_list"):
+        return all(is_literal(child) for child in node.named_children)
+    return node.type in ("number_literal", "char_literal", "true", "false")
+
+
 def is_constant(node):
-    return node.type in ("declaration", "field_declaration") and any(
-        child.text in (b"constexpr", b"constinit", b"consteval") for child in node.children)
+    """Whether the compiler computes the values of a declaration, where {on} is always false. It also computes const
+    integers with constant initializers."""
+    if node.type not in ("declaration", "field_declaration"):
+        return False
+    words = [child.text for child in node.children]
+    if any(word in (b"constexpr", b"constinit", b"consteval") for word in words):
+        return True
+    if b"const" not in words or not INTEGER.fullmatch(text_of(node.child_by_field_name("type"))):
+        return False
+    if (value := node.child_by_field_name("default_value")) is not None:
+        return b"static" in words and is_literal(value)
+    declared = node.children_by_field_name("declarator")
+    return all(each.type == "init_declarator" and each.child_by_field_name("declarator").type == "identifier" and
+               is_literal(each.child_by_field_name("value")) for each in declared)
 
 
 def defects_in(node, data, in_header, in_body=False):

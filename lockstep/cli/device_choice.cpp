@@ -18,17 +18,16 @@ std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int
                               int local_world_size, bool share) {
   if (share) {
     if (gpu_count > 0) return local_rank % gpu_count;
-    throw ConfigError("train: --share-gpu needs a GPU, and this process sees none; remove it");
+    throw ConfigError("train: --share-gpu needs a GPU, but this process sees none; remove it");
   }
   if (accelerator == "cpu") return std::nullopt;
   if (gpu_count >= local_world_size) return local_rank;
   if (accelerator == "auto") return std::nullopt;
   if (gpu_count == 1) return 0;
-  throw ConfigError(
-      str("train: --accelerator cuda needs as many GPUs as this host has ranks (", local_world_size,
-          "), and sees ", gpu_count,
-          gpu_count > 0 ? "; with --share-gpu several ranks compute on each GPU, and " : "; ",
-          "with --accelerator auto or cpu the processor computes"));
+  throw ConfigError(str("train: --accelerator cuda needs as many GPUs as this host has ranks (",
+                        local_world_size, "), but this process sees ", gpu_count,
+                        "; use --accelerator auto or cpu",
+                        gpu_count > 0 ? ", or --share-gpu to run several ranks on each GPU" : ""));
 }
 
 std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
@@ -38,7 +37,7 @@ std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
   if (gpu_count < needed) {
     if (accelerator == "auto") return {};
     throw ConfigError(str("train: --accelerator cuda needs ", needed,
-                          needed == 1 ? " GPU" : " GPUs", ", and this process sees ", gpu_count));
+                          needed == 1 ? " GPU" : " GPUs", ", but this process sees ", gpu_count));
   }
   std::vector<int> gpus(static_cast<std::size_t>(wanted.value_or(gpu_count)));
   std::iota(gpus.begin(), gpus.end(), 0);

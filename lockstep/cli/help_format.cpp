@@ -66,7 +66,7 @@ std::string HelpFormat::make_description(const CLI::App* app) const {
 }
 
 // The type, except that of an argument, the default value and whether the option is required. Which
-// options exclude each other is in their texts.
+// options cannot be combined is in their texts.
 std::string HelpFormat::make_option_opts(const CLI::Option* option) const {
   std::string text;
   const std::string type = option->get_type_name();  // empty for a flag

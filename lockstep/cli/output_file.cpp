@@ -49,8 +49,8 @@ void check_two_outputs(const std::string& command, const std::string& option, co
   check_output_file(command, option, out);
   check_output_file(command, "--json", json);
   if (out.empty() || json.empty() || !is_same_file(out, json)) return;
-  throw ConfigError(
-      str(command, ": ", option, " and --json must be two files, got ", out.string(), " for both"));
+  throw ConfigError(str(command, ": ", option, " and --json must name different files, got ",
+                        out.string(), " for both"));
 }
 
 fs::path check_output_files(const std::string& command, const std::string& option,

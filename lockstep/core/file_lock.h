@@ -30,8 +30,8 @@ class FileLock {
 };
 
 /// Whether a FileLock on `path` exists in any process. Absent if this is unknown: the file is
-/// missing or cannot be read, or its file system has no locks. Holds the lock for a moment if it is
-/// free, for which a FileLock waits.
+/// missing or cannot be read, or its file system has no locks. If the lock is free, takes it
+/// briefly; a FileLock constructed meanwhile waits.
 std::optional<bool> is_locked(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -112,7 +112,7 @@ void clip_grads_by_value_(const Tensors& given, double clip_value) {
     if (gradient.is_sparse()) {
       throw ConfigError(
           "clip_grad_value_: a gradient is sparse, which cannot be clipped by value; "
-          "clip by the norm, or make the embedding dense");
+          "clip by the norm, or set sparse = false in the embedding");
     }
     if (gradient.is_complex()) {
       throw ConfigError(

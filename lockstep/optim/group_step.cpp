@@ -25,8 +25,9 @@ torch::Tensor laid_out_like(const torch::Tensor& parameter, const torch::Tensor&
 // gaps.
 void require_plain(const std::string& name, const torch::Tensor& parameter) {
   if (parameter.is_conj() || parameter.is_neg()) {
-    throw ConfigError(lockstep::str("optimizer: parameter ", name,
-                                    " is a lazy conjugate or negative; register a clone() of it"));
+    throw ConfigError(
+        lockstep::str("optimizer: parameter ", name,
+                      " is a lazy conjugate or negative view; register a clone() of it"));
   }
   if (!parameter.is_non_overlapping_and_dense()) {
     throw ConfigError(lockstep::str("optimizer: parameter ", name, " has strides ",
@@ -68,10 +69,10 @@ void GroupStep::require_steppable(const torch::Tensor& found_inf) const {
     const torch::Tensor& gradient = parameters_[i].grad();
     if (!gradient.defined()) continue;
     if (!allows_sparse_ && is_sparse(gradient)) {
-      throw ConfigError(lockstep::str(
-          rule_->name(), ": the gradient of ", names_[i],
-          " is sparse, which is only for sgd without momentum and weight decay; make the layer "
-          "with sparse = false, or use such an sgd"));
+      throw ConfigError(
+          lockstep::str(rule_->name(), ": the gradient of ", names_[i],
+                        " is sparse; only sgd without momentum and weight decay supports sparse "
+                        "gradients. Use it, or set sparse = false in the layer"));
     }
     require_alike(i);
   }
@@ -85,8 +86,8 @@ void GroupStep::require_alike(std::size_t i) const {
   if (!states_.empty() && !optim::alike(states_.front()[i], parameter)) {
     throw ConfigError(lockstep::str(
         rule_->name(), ": parameter ", names_[i], " was ", optim::kind_text(states_.front()[i]),
-        " when the optimizer was made and is ", optim::kind_text(parameter),
-        " now; change the module first, then make the optimizer"));
+        " when the optimizer was constructed and is now ", optim::kind_text(parameter),
+        "; construct it after changing the module"));
   }
   if (lr_.defined() && parameter.device() != lr_.device()) {
     throw ConfigError(lockstep::str(rule_->name(), ": parameter ", names_[i], " is on ",
@@ -237,8 +238,8 @@ void GroupStep::follow_gradients() {
     const torch::Tensor& gradient = parameters_[i].grad();
     if (is_sparse(gradient)) {
       throw ConfigError(lockstep::str(rule_->name(), ": the gradient of ", names_[i],
-                                      " is sparse, which a capturable optimizer does not step; "
-                                      "make the layer with sparse = false"));
+                                      " is sparse, which a capturable optimizer does not support; "
+                                      "set sparse = false in the layer"));
     }
     takes_part.push_back(gradient.defined());
   }

@@ -59,8 +59,9 @@ const std::vector<GradBucket>& flat_buckets(const DdpCore& core) {
   for (const GradBucket& bucket : buckets) {
     if (bucket.buffer.defined()) continue;
     throw ConfigError(
-        "ZeroRedundancyOptimizer: a parameter has sparse gradients, which cannot be sharded; make "
-        "the embedding dense or use DistributedDataParallel with an optimizer of its own");
+        "ZeroRedundancyOptimizer: a parameter has sparse gradients, which cannot be sharded; set "
+        "sparse = false in the embedding or use DistributedDataParallel with an optimizer of its "
+        "own");
   }
   return buckets;
 }

@@ -127,11 +127,11 @@ void tell_of_few_images(const FolderParts& parts, const RecipeDataOptions& optio
   constexpr std::int64_t kFew = 10;
   if (parts.train.size() < kFew) {
     tell(options, "only " + image_count(parts.train.size()) +
-                      " to train on, too few for a model that is of use on other images");
+                      " to train on, too few to train a model that generalises");
   }
   if (parts.validation.size() < kFew) {
     tell(options, "only " + image_count(parts.validation.size()) +
-                      " to validate on, too few to say how good the model is on other images");
+                      " to validate on, too few to judge the model");
   }
 }
 

@@ -16,11 +16,12 @@ struct RunPlace {
 };
 
 /// The file in a run's folder that the processes of the run have locked (core/file_lock.h). Says
-/// whether a run that has recorded nothing since still runs.
+/// whether a run that has recorded nothing since is still running.
 inline constexpr const char* kRunLock = ".lockstep-lock";
 
-/// Why a run whose record says "running" does not run any more.
-inline constexpr const char* kEndedUnnoticed = "its process was killed before it could save";
+/// Why a run whose record says "running" is no longer running.
+inline constexpr const char* kEndedUnnoticed =
+    "the process was killed before it could record the end of the run";
 
 /// The place of the run that `input` names: a folder, the run.json in one, or another file, which
 /// is taken to be a record. Files need not exist.
@@ -35,10 +36,10 @@ inline RunPlace place_of_run(const std::filesystem::path& input) {
 inline DataError missing_record(const std::filesystem::path& input) {
   std::error_code error;
   const bool exists = std::filesystem::exists(input, error) || error;
-  return DataError(str(input.string(), exists ? " has no run.json" : " does not exist",
-                       ": give the folder that `lockstep train --out` has written, or a record of "
-                       "`lockstep train --json`",
-                       exists ? "; a program keeps one with make_run_listeners()" : ""));
+  return DataError(str(
+      input.string(), exists ? " has no run.json" : " does not exist",
+      ": give the folder of a `lockstep train --out` run, or a record of `lockstep train --json`",
+      exists ? "; a program keeps one with make_run_listeners()" : ""));
 }
 
 }  // namespace lockstep::report

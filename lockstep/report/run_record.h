@@ -24,12 +24,12 @@ struct LOCKSTEP_API RunOrigin {
 
 /// Writes `run.json` in a folder: the output of to_json() (json_report.h) and, in addition, "state"
 /// ("running", "complete", "interrupted" or "failed"), "error" (if the run failed, or was killed
-/// before it could save), "started" (UTC, as in "2026-11-25T13:00:00Z"), "host", "processor" (its
-/// model), "usable_processors" (their number), "local_ranks", "versions", "command", and
-/// "commands": of a resumed run also those that it had before, each with "command", "started",
-/// "first_epoch", "first_step" (the optimizer steps of that epoch that were done before) and
-/// "last_epoch" (the last epoch that it completed and that still belongs to the run, or null). The
-/// file is replaced atomically when the run begins, after each epoch and at its end, so that a
+/// before it could record its end), "started" (UTC, as in "2026-11-25T13:00:00Z"), "host",
+/// "processor" (its model), "usable_processors" (their number), "local_ranks", "versions",
+/// "command", and "commands": of a resumed run also those that it had before, each with "command",
+/// "started", "first_epoch", "first_step" (the optimizer steps of that epoch that were done before)
+/// and "last_epoch" (the last epoch that it completed and that still belongs to the run, or null).
+/// The file is replaced atomically when the run begins, after each epoch and at its end, so that a
 /// killed run leaves its results so far. A resumed run keeps the earlier epochs of the file. A new
 /// run removes the trace.json of an earlier one.
 class LOCKSTEP_API RunRecord : public Listener {

@@ -66,8 +66,7 @@ struct TracedStep {
 };
 
 constexpr const char* kGiveARun =
-    ": give the folder of a run that `lockstep train --strategy ddp --trace --out FOLDER` has "
-    "written";
+    ": give the folder of a `lockstep train --strategy ddp --trace --out FOLDER` run";
 
 TraceJson read_file(const std::filesystem::path& file) {
   std::ifstream stream(file);

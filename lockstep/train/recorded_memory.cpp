@@ -16,10 +16,10 @@ namespace {
   for (const auto& item : named) {
     if (item.value().is_same(tensor)) name = item.key();
   }
-  throw ConfigError(lockstep::str(
-      "Trainer: cuda_graph: ", what, " '", name, "' ", change,
-      " after the step was recorded, which its replays do not see; change the module before "
-      "training, or remove TrainerOptions::cuda_graph"));
+  throw ConfigError(
+      lockstep::str("Trainer: cuda_graph: ", what, " '", name, "' ", change,
+                    " after the step was recorded, which replays would ignore; change the module "
+                    "before training, or remove TrainerOptions::cuda_graph"));
 }
 
 }  // namespace

@@ -69,20 +69,18 @@ void validate_graph(const TrainerOptions& options) {
   if (!options.cuda_graph) return;
   if (options.detect_anomaly) {
     throw ConfigError(
-        "Trainer: cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
-        "does not check values for NaN; remove one of them");
+        "Trainer: cuda_graph and detect_anomaly cannot be combined: a replayed backward pass does "
+        "not check values for NaN; remove one of them");
   }
   if (options.on_nan != OnNan::kWarn) {
-    throw ConfigError(lockstep::str(
-        "Trainer: cuda_graph and on_nan ", to_string(options.on_nan),
-        " exclude each other: a replayed step updates the parameters before the host knows its "
-        "loss; choose one"));
+    throw ConfigError(lockstep::str("Trainer: cuda_graph and on_nan ", to_string(options.on_nan),
+                                    " cannot be combined: a replayed step updates the parameters "
+                                    "before the host knows its loss; choose one"));
   }
   if (options.schedule.cycle_momentum) {
     throw ConfigError(
-        "Trainer: cuda_graph and cycle_momentum exclude each other: the momentum of a replayed "
-        "step "
-        "is that of the recorded one; remove one of them");
+        "Trainer: cuda_graph and cycle_momentum cannot be combined: the momentum of a replayed "
+        "step is that of the recorded one; remove one of them");
   }
 }
 
@@ -100,19 +98,20 @@ void validate_trainer(const TrainerOptions& options) {
   if (options.ema_decay) check.in_range("ema_decay", *options.ema_decay, 0, 1);
   if (options.cudnn_benchmark && options.deterministic) {
     throw ConfigError(
-        "Trainer: cudnn_benchmark and deterministic exclude each other: what is fastest differs "
-        "from "
-        "run to run; remove one of them");
+        "Trainer: cudnn_benchmark and deterministic cannot be combined: what is fastest differs "
+        "from run to run; remove one of them");
   }
   validate_schedule(options);
   validate_graph(options);
   validate(options.checkpoints);
   if (!options.resume) return;
   if (options.overwrite) {
-    throw ConfigError("Trainer: resume and overwrite exclude each other; remove one of them");
+    throw ConfigError("Trainer: resume and overwrite cannot be combined; remove one of them");
   }
   if (options.fast_dev_run > 0) {
-    throw ConfigError("Trainer: fast_dev_run keeps no checkpoint, so it cannot resume one");
+    throw ConfigError(
+        "Trainer: resume cannot be combined with fast_dev_run, which keeps no checkpoints; remove "
+        "one of them");
   }
   if (options.checkpoints.directory.empty()) {
     throw ConfigError(

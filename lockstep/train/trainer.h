@@ -52,10 +52,10 @@ struct LOCKSTEP_API TrainerOptions {
   /// Ends the run after this many optimizer steps in total. The schedule depends on max_epochs
   /// alone, so that a run may be stopped this way and resumed.
   std::optional<std::int64_t> max_steps{};
-  /// Ends the run on all ranks with one step once, by rank 0's clock, fit() has run for this long.
-  /// One process ends with the step in which that happens. Several ranks agree about five times a
-  /// second, and at the end of each epoch; their last step is one of the next ones. The run can be
-  /// resumed (RunReport::interrupted). Set it on all ranks or on none.
+  /// Once fit() has run for this long by rank 0's clock, all ranks end the run after the same step.
+  /// A single process ends after the current step. Several ranks agree about five times a second
+  /// and at the end of each epoch, and end a few steps later. The run can be resumed
+  /// (RunReport::interrupted). Set it on all ranks or on none.
   std::optional<double> max_time_seconds{};
   /// Ends the run as max_time_seconds does once any rank's request is set, regardless of
   /// min_epochs, and without an evaluation that would be made only because the run stops. It must
@@ -146,8 +146,8 @@ struct LOCKSTEP_API TrainerOptions {
   // --- Files and reports ---
   CheckpointOptions checkpoints{};
   /// Resumes from the newest complete checkpoint in `checkpoints.directory` (checkpoint_options.h).
-  /// With kAuto, a program serves for the first start of a run and for each restart. A run that is
-  /// already complete is evaluated and reported as such (RunReport::already_complete).
+  /// With kAuto, the same program can start a run and restart it. A run that is already complete is
+  /// evaluated and reported as such (RunReport::already_complete).
   Resume resume = Resume::kNo;
   /// Lets a new run replace the checkpoints that `checkpoints.directory` holds. If there are any,
   /// fit() throws ConfigError unless `resume` or `overwrite` is set, also on a second call. Cannot

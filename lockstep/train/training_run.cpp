@@ -18,7 +18,7 @@ namespace {
 
 // "interrupted by signal 15 (Terminated)"
 std::string request_text(int signal) {
-  if (signal == 0) return "the program has asked it to stop";
+  if (signal == 0) return "stopped at the program's request";
   return lockstep::str("interrupted by signal ", signal, " (", strsignal(signal), ")");
 }
 

@@ -138,7 +138,7 @@ std::filesystem::path TrainingRun::resumed_path() {
   if (const auto path = store_->resume()) return *path;
   throw CheckpointError(lockstep::str("the checkpoints in ",
                                       options_.checkpoints.directory.string(),
-                                      " were removed while the run began"));
+                                      " were removed while the run was starting"));
 }
 
 // Rank 0 reads the checkpoint and returns the optimizer's state. The strategy copies rank 0's

@@ -153,7 +153,7 @@ void TrainingRun::begin_training() {
   const std::string slow = slow_precision_text(options_.precision, info_.slow_precisions);
   if (!slow.empty() && strategy_.group().rank() == 0) {
     log_warning("Trainer: ", slow, ": precision ", info_.precision,
-                " here only shows what a GPU would compute");
+                " on this device only shows the results that a GPU would compute");
   }
   if (task_.module().is_training() || strategy_.group().rank() != 0) return;
   log_warning(

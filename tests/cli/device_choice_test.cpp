@@ -47,18 +47,18 @@ TEST(ChooseGpu, DealsTheGpusOutToRanksThatShareThem) {
       EXPECT_EQ(choose_gpu(accelerator, 8, rank, 8, /*share=*/true), rank) << rank;
     }
     EXPECT_EQ(message_of<ConfigError>([&] { choose_gpu(accelerator, 0, 0, 2, /*share=*/true); }),
-              "train: --share-gpu needs a GPU, and this process sees none; remove it");
+              "train: --share-gpu needs a GPU, but this process sees none; remove it");
   }
 }
 
 TEST(ChooseGpu, NamesTheOptionThatLetsRanksShare) {
   EXPECT_EQ(message_of<ConfigError>([] { choose_gpu("cuda", 3, 0, 4); }),
-            "train: --accelerator cuda needs as many GPUs as this host has ranks (4), and sees 3; "
-            "with --share-gpu several ranks compute on each GPU, and with --accelerator auto or "
-            "cpu the processor computes");
+            "train: --accelerator cuda needs as many GPUs as this host has ranks (4), but this "
+            "process sees 3; use --accelerator auto or cpu, or --share-gpu to run several ranks on "
+            "each GPU");
   EXPECT_EQ(message_of<ConfigError>([] { choose_gpu("cuda", 0, 0, 4); }),
-            "train: --accelerator cuda needs as many GPUs as this host has ranks (4), and sees 0; "
-            "with --accelerator auto or cpu the processor computes");
+            "train: --accelerator cuda needs as many GPUs as this host has ranks (4), but this "
+            "process sees 0; use --accelerator auto or cpu");
 }
 
 TEST(ChooseGpuSharing, IsNotedInWords) {
@@ -111,9 +111,9 @@ TEST(ChooseGpus, TakesTheFirstOrNone) {
         << c.accelerator << ' ' << c.gpu_count << " GPUs";
   }
   EXPECT_EQ(message_of<ConfigError>([] { choose_gpus("cuda", 0, {}); }),
-            "train: --accelerator cuda needs 1 GPU, and this process sees 0");
+            "train: --accelerator cuda needs 1 GPU, but this process sees 0");
   EXPECT_EQ(message_of<ConfigError>([] { choose_gpus("cuda", 1, 2); }),
-            "train: --accelerator cuda needs 2 GPUs, and this process sees 1");
+            "train: --accelerator cuda needs 2 GPUs, but this process sees 1");
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
   const Case places[] = {
       {{in_scratch("empty")}, "empty holds no checkpoint; give the folder"},
       {{in_scratch("empty/best")}, "empty/best does not exist; give the folder"},
-      {{in_scratch("run/best")}, "run/best does not exist: the run has kept no best checkpoint"}};
+      {{in_scratch("run/best")}, "run/best does not exist: the run kept no best checkpoint"}};
   for (const Case& each : places) {
     expect_one_error(run_to_end({LOCKSTEP_PROGRAM, "export", each.arguments[0], "--onnx",
                                  in_scratch("net.onnx")}),

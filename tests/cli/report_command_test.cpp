@@ -162,7 +162,7 @@ TEST_F(ReportCommand, SaysWhatItCannotDo) {
       {{in_scratch("run"), "--out", in_scratch("pipe")}, 2, "a device, a pipe or a socket"},
       {{in_scratch("rows.json")},
        2,
-       "report: give at least one folder that `lockstep train --out` has written, or a record of"},
+       "report: give at least one folder of a `lockstep train --out` run, or a record of"},
       {{in_scratch("other.json"), in_scratch("run")},
        1,
        "other.json is neither a record of `lockstep train --json` nor rows of `lockstep bench "

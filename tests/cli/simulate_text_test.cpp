@@ -123,7 +123,7 @@ TEST_F(SimulateText, SaysThatOtherProgramsDisturbedTheRun) {
   settings.disturbance = report::Advice{.limit = report::kOtherPrograms, .share = 0.5625};
   EXPECT_THAT(cli::simulate_text(settings, cli::simulate(settings)),
               HasSubstr("\nThe run was disturbed: other programs took 56% of a step from it. The "
-                        "predictions contain this time; repeat the run on a quiet machine.\n\n"
+                        "predictions include this time; repeat the run on a quiet machine.\n\n"
                         "ranks  step ms"));
   EXPECT_EQ(json().at("other_programs"), 0.5625);
 }

@@ -446,9 +446,9 @@ TEST_F(ImageFolder, SaysWhatIsMissing) {
   EXPECT_THAT(error(), HasSubstr("cat: holds no .jpg, .jpeg, .jpe, .jfif or .png file"));
   write("cat/a.png", "");
   write("cat/b.webp", "");
-  EXPECT_THAT(error(), HasSubstr("b.webp: .webp files are not read; convert it to PNG or JPEG, "
-                                 "move it away, or skip it with "
-                                 "ImageFolderOptions::keep_unreadable"));
+  EXPECT_THAT(error(),
+              HasSubstr("b.webp: .webp files are not supported; convert it to PNG or JPEG, move it "
+                        "out of the folder, or skip it with ImageFolderOptions::keep_unreadable"));
   EXPECT_THAT(message_of<DataError>([&] { load_image_folder(folder / "none"); }),
               HasSubstr("none does not exist; give a folder with a subfolder of images "
                         "for each class"));

@@ -127,27 +127,27 @@ TEST(OnnxComparison, TellsOperationsApart) {
        [](const Tensor& x) { return Tensors{x.mul(3)}; }, "nothing was thrown"},
       {"the first operand", with_both(two),
        with_both([](const Tensor&, const Tensor& z) { return z - z; }),
-       "one run came to aten::sub and another to aten::sub; a graph has one way"},
+       "one run called aten::sub, another aten::sub; an exported graph has a single path"},
       {"the second operand", with_both(two),
        with_both([](const Tensor& y, const Tensor&) { return y - y; }),
-       "one run came to aten::sub and another to aten::sub; a graph has one way"},
+       "one run called aten::sub, another aten::sub; an exported graph has a single path"},
       {"the last operand", with_both(choice),
        with_both([](const Tensor& y, const Tensor&) { return at::where(y > 0, y, y); }),
-       "one run came to aten::where and another to aten::where; a graph has one way"},
+       "one run called aten::where, another aten::where; an exported graph has a single path"},
       {"the only operand", with_both([](const Tensor& y, const Tensor&) { return y.abs(); }),
        with_both([](const Tensor&, const Tensor& z) { return z.abs(); }),
-       "one run came to aten::abs and another to aten::abs; a graph has one way"},
+       "one run called aten::abs, another aten::abs; an exported graph has a single path"},
       {"another operation", [](const Tensor& x) { return Tensors{x.relu()}; },
        [](const Tensor& x) { return Tensors{x.sigmoid()}; },
-       "one run came to aten::relu and another to aten::sigmoid; a graph has one way"},
+       "one run called aten::relu, another aten::sigmoid; an exported graph has a single path"},
       {"a further operation", [](const Tensor& x) { return Tensors{x.relu()}; },
        [](const Tensor& x) { return Tensors{x.relu().abs()}; },
-       "one run came to the end and another to aten::abs; a graph has one way"},
+       "one run ended, another called aten::abs; an exported graph has a single path"},
       {"an operation less", [](const Tensor& x) { return Tensors{x.relu().abs()}; },
        [](const Tensor& x) { return Tensors{x.relu()}; },
-       "one run came to aten::abs and another to the end; a graph has one way"},
+       "one run called aten::abs, another ended; an exported graph has a single path"},
       {"more operands", [](const Tensor& x) { return Tensors{x.sum()}; },
-       [](const Tensor& x) { return Tensors{x.sum(0)}; }, "one run came to aten::sum and another"},
+       [](const Tensor& x) { return Tensors{x.sum(0)}; }, "one run called aten::sum, another"},
       {"more results",
        [](const Tensor& x) {
          const auto parts = x.chunk(2, 1);
@@ -157,7 +157,7 @@ TEST(OnnxComparison, TellsOperationsApart) {
          const auto parts = x.chunk(3, 1);
          return Tensors{parts[0], parts[1]};
        },
-       "one run came to prim::ListUnpack and another to prim::ListUnpack; the number of "
+       "one run called prim::ListUnpack, another prim::ListUnpack; the number of "
        "pieces varies: cut another dimension"}};
   for (const Case& each : cases) {
     const Recording first = recording_of(each.a, kRecordedBatch);
@@ -382,8 +382,8 @@ TEST(OnnxComparison, RefusesOtherUnusedCalls) {
       EXPECT_EQ(message, "nothing was thrown") << each.name;
       continue;
     }
-    EXPECT_THAT(message, HasSubstr("with a batch of 5, forward() goes another way in operations on "
-                                   "which no output depends, "))
+    EXPECT_THAT(message, HasSubstr("with a batch of 5, forward() takes a different path in "
+                                   "operations on which no output depends, "))
         << each.name;
     EXPECT_THAT(message, HasSubstr(each.at)) << each.name;
   }

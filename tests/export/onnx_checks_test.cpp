@@ -141,7 +141,7 @@ TEST_F(OnnxChecks, AnExceptionForInputsThatTheExportMakes) {
   };
   EXPECT_EQ(refusal(one_sum, 2),
             "export_onnx: forward() fails with other values (Float [2, 3]) after 0 (parameter "
-            "0.weight): another sum; it must take inputs with other values than the example's");
+            "0.weight): another sum; it must accept inputs whose values differ from the example's");
 }
 
 class AutocastOnCpu {

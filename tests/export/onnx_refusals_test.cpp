@@ -219,9 +219,9 @@ TEST_F(OnnxRefusals, AFixedEndBehindAllRecordedBatches) {
   EXPECT_THAT(
       refusal(
           [](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).slice(0, 0, 100); }),
-      AllOf(HasSubstr("with a batch of 130, forward() has other sizes in the result of "
-                      "aten::slice after fc (parameter fc.weight), [100, 3] where smaller "
-                      "batches promise [130, 3]: each size must be a multiple of the batch"),
+      AllOf(HasSubstr("with a batch of 130, forward() gets different sizes in the result of "
+                      "aten::slice after fc (parameter fc.weight), [100, 3] where smaller batches "
+                      "imply [130, 3]: each size must be a multiple of the batch"),
             HasSubstr("dynamic_batch = false")));
   // No rehearsal reaches this end.
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
@@ -235,7 +235,7 @@ TEST_F(OnnxRefusals, ABranchOnData) {
                 const Tensor y = net.fc(x.flatten(1));
                 return y.sum().item<float>() > 0 ? y.relu() : y.sigmoid() * 2;
               }),
-              AllOf(HasSubstr("goes another way with other values"),
+              AllOf(HasSubstr("takes a different path with other values"),
                     HasSubstr("after fc (parameter fc.weight)"), HasSubstr("torch::where()")));
 }
 

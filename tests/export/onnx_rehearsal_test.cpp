@@ -226,19 +226,21 @@ TEST_F(OnnxRehearsal, SizesThatFollowALineOnlyAtFirst) {
                 HasSubstr("export_onnx: "))
         << i;
   }
-  EXPECT_THAT(refusal(codes[0], 2),
-              HasSubstr("with a batch of 130, forward() has other sizes in the result of "
-                        "aten::slice after 0 (parameter 0.weight), [13, 3] where smaller batches "
-                        "promise [1, 3]"));
+  EXPECT_THAT(
+      refusal(codes[0], 2),
+      HasSubstr("with a batch of 130, forward() gets different sizes in the result of aten::slice "
+                "after 0 (parameter 0.weight), [13, 3] where smaller batches imply [1, 3]"));
   // One batch for each magnitude of such an end.
-  EXPECT_THAT(refusal([](const Tensor& x) { return x.slice(0, 0, 60'000); }, 2),
-              HasSubstr("with a batch of 65537, forward() has other sizes in the result of "
-                        "aten::slice after 0 (parameter 0.weight), [60000, 3] where smaller "
-                        "batches promise [65537, 3]"));
-  EXPECT_THAT(refusal([](const Tensor& x) { return x.slice(0, 0, 100'000); }, 2),
-              HasSubstr("with a batch of 1000000, forward() has other sizes in the result of "
-                        "aten::slice after 0 (parameter 0.weight), [100000, 3] where smaller "
-                        "batches promise [1000000, 3]"));
+  EXPECT_THAT(
+      refusal([](const Tensor& x) { return x.slice(0, 0, 60'000); }, 2),
+      HasSubstr(
+          "with a batch of 65537, forward() gets different sizes in the result of aten::slice "
+          "after 0 (parameter 0.weight), [60000, 3] where smaller batches imply [65537, 3]"));
+  EXPECT_THAT(
+      refusal([](const Tensor& x) { return x.slice(0, 0, 100'000); }, 2),
+      HasSubstr(
+          "with a batch of 1000000, forward() gets different sizes in the result of aten::slice "
+          "after 0 (parameter 0.weight), [100000, 3] where smaller batches imply [1000000, 3]"));
 }
 
 // The values are alike in all runs that are recorded.
@@ -303,9 +305,8 @@ TEST_F(OnnxRehearsal, AnUnusedCallForOneOfTheRecordedBatches) {
     if (x.size(0) == 1) x.abs();
     return x.relu();
   };
-  EXPECT_THAT(refusal(code, 2),
-              HasSubstr("with a batch of 1, forward() goes another way in operations on which no "
-                        "output depends, at aten::abs"));
+  EXPECT_THAT(refusal(code, 2), HasSubstr("with a batch of 1, forward() takes a different path in "
+                                          "operations on which no output depends, at aten::abs"));
 }
 
 // What forward() does after an exception is a branch, which a trace does not show.
@@ -320,7 +321,8 @@ TEST_F(OnnxRehearsal, ExceptionsThatForwardCatches) {
   };
   const char* const caught =
       "forward() catches an exception of an operation of LibTorch after 0 (parameter 0.weight); a "
-      "trace cannot contain what it does then: check the operation's arguments before the call";
+      "trace cannot record how the exception is handled: check the operation's arguments before "
+      "the call";
   EXPECT_THAT(refusal(always, 3), HasSubstr(caught));
   EXPECT_THAT(refusal(always, 1), HasSubstr(caught));
   const Code with_one_sample = [&](const Tensor& x) {
@@ -341,7 +343,7 @@ TEST_F(OnnxRehearsal, ExceptionsThatForwardCatches) {
     return y * 2;
   };
   EXPECT_THAT(refusal(with_many, 3),
-              HasSubstr("with a batch of 100, forward() goes another way after 0 (parameter "
+              HasSubstr("with a batch of 100, forward() takes a different path after 0 (parameter "
                         "0.weight): it calls aten::exp where aten::mul was recorded"));
   const Code fails_with_many = [&](const Tensor& x) {
     try {
@@ -382,8 +384,8 @@ TEST_F(OnnxRehearsal, ExceptionsThatForwardReplaces) {
   };
   EXPECT_THAT(
       refusal(replaced([](const Tensor& x) { return x.size(0) > 99 ? x.exp() : x.relu(); }), 3),
-      HasSubstr("with a batch of 100, forward() goes another way after 0 (parameter 0.weight): it "
-                "calls aten::exp where aten::relu was recorded"));
+      HasSubstr("with a batch of 100, forward() takes a different path after 0 (parameter "
+                "0.weight): it calls aten::exp where aten::relu was recorded"));
   // item() of several elements fails in a rehearsal as well.
   EXPECT_THAT(refusal(replaced([](const Tensor& x) {
                         if (x.size(0) > 99) x.item();

@@ -83,7 +83,7 @@ TEST_F(OnnxSizes, ABranchBehindAttention) {
       return branches && x.size(0) > 64 ? y.relu() : y.sigmoid();
     };
     EXPECT_THAT(refusal(code, 2),
-                HasSubstr(branches ? "with a batch of 65, forward() goes another way"
+                HasSubstr(branches ? "with a batch of 65, forward() takes a different path"
                                    : "nothing was refused"));
   }
 }
@@ -91,10 +91,11 @@ TEST_F(OnnxSizes, ABranchBehindAttention) {
 TEST_F(OnnxSizes, TheErrorNamesTheBatchAndThePlace) {
   const std::string message =
       refusal([](const Tensor& x) { return x.size(0) > 64 ? x.relu() : x.sigmoid(); }, 2);
-  EXPECT_THAT(message, AllOf(HasSubstr("with a batch of 65, forward() goes another way after 0 "
-                                       "(parameter 0.weight): it calls aten::relu where "
-                                       "aten::sigmoid was recorded"),
-                             HasSubstr("torch::where()")));
+  EXPECT_THAT(
+      message,
+      AllOf(HasSubstr("with a batch of 65, forward() takes a different path after 0 (parameter "
+                      "0.weight): it calls aten::relu where aten::sigmoid was recorded"),
+            HasSubstr("torch::where()")));
   EXPECT_THAT(refusal(
                   [](const Tensor& x) {
                     const Tensor y = x.relu();
@@ -118,10 +119,11 @@ TEST_F(OnnxSizes, TheErrorNamesTheExamplesSizes) {
   const OnnxExportOptions fixed = {.dynamic_batch = false};
   EXPECT_THAT(
       refusal([](const Tensor& x) { return x.has_storage() ? x.sigmoid() : x.relu(); }, 2, fixed),
-      AllOf(HasSubstr("with the example's sizes, forward() goes another way after 0 (parameter "
-                      "0.weight): it calls aten::relu where aten::sigmoid was recorded: a recorded "
-                      "graph has one way; let forward() act alike in every call"),
-            Not(HasSubstr("dynamic_batch"))));
+      AllOf(
+          HasSubstr("with the example's sizes, forward() takes a different path after 0 (parameter "
+                    "0.weight): it calls aten::relu where aten::sigmoid was recorded: a recorded "
+                    "graph has a single path; forward() must behave the same in every call"),
+          Not(HasSubstr("dynamic_batch"))));
   EXPECT_THAT(refusal(
                   [](const Tensor& x) {
                     TORCH_CHECK(x.has_storage(), "is not a real tensor");
@@ -183,7 +185,8 @@ TEST_F(OnnxSizes, ABranchOnOneRoundNumber) {
     const Code code = [size](const Tensor& x) {
       return x.size(0) == size ? x.relu() : x.sigmoid();
     };
-    const std::string expected = str("with a batch of ", size, ", forward() goes another way");
+    const std::string expected =
+        str("with a batch of ", size, ", forward() takes a different path");
     EXPECT_THAT(refusal(code, 2), HasSubstr(expected));
   }
 }
@@ -303,7 +306,7 @@ TEST_F(OnnxSizes, OfInputsWithoutABatchAreFixed) {
     return std::vector<Tensor>{y.has_storage() ? y.relu() : y.sigmoid()};
   };
   EXPECT_THAT(refusal_of(*net, memory, {torch::rand({2, 3})}, {.batch_dimensions = {-1}}),
-              HasSubstr("with the example's sizes, forward() goes another way"));
+              HasSubstr("with the example's sizes, forward() takes a different path"));
 }
 
 // The state of zeros with which a recurrent layer or cell begins follows the batch, and other zeros

@@ -158,9 +158,9 @@ TEST_F(OnnxValues, KeptBetweenCalls) {
   };
   EXPECT_THAT(
       refusal(code, torch::rand({2}), /*allow_reads=*/false),
-      HasSubstr("forward() goes another way with the example in a second call (if forward() "
-                "keeps something from the first call, such as a mask, call it once before "
-                "the export)"));
+      HasSubstr(
+          "forward() takes a different path with the example in a second call (if forward() keeps "
+          "something from the first call, such as a mask, call it once before the export)"));
   EXPECT_EQ(refusal(code, torch::rand({2}), /*allow_reads=*/false), "nothing was refused");
 }
 
@@ -279,8 +279,8 @@ TEST_F(OnnxValues, DecideWhetherThereIsAnOperation) {
     return std::vector<Tensor>{x[0].const_data_ptr<float>()[0] > 0 ? x[0] : x[0].relu()};
   };
   EXPECT_THAT(refusal_of(*empty, forward, {torch::ones({2})}, {.allow_reads = true}),
-              HasSubstr("goes another way with other values, at its beginning: one run came to the "
-                        "end and another to aten::relu"));
+              HasSubstr("takes a different path with other values, at its beginning: one run "
+                        "ended, another called aten::relu"));
 }
 
 // LibTorch lists these operations as random although they are not outside of training.

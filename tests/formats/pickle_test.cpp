@@ -403,7 +403,7 @@ TEST(Pickle, RefusesWhatIsWrong) {
       {"cos\nsystem\n.", "names os.system, which is not among"},
       {"c__builtin__\neval\n.", "names builtins.eval"},
       {"c__main__\nNet\n)\x81}b.",
-       "If this is a whole module, save net.state_dict() in place of net"},
+       "If this is a whole module, save net.state_dict() instead of net"},
       {"cbuiltins\ngetattr\n.", "names builtins.getattr"},
       {"ctorch._utils\n_rebuild_sparse_tensor\n.", "names torch._utils._rebuild_sparse_tensor"},
       {"ccollections\nOrderedDict.update\n.", "names collections.OrderedDict.update"},

@@ -191,7 +191,7 @@ class TorchFile(unittest.TestCase):
 
     def test_nothing_is_run(self):
         marker = self.folder / "marker"
-        self.expect_refused({"a": Evil(os.system, f"touch {marker}")}, "system", "nothing of it was run")
+        self.expect_refused({"a": Evil(os.system, f"touch {marker}")}, "system", "none of its code was run")
         self.expect_refused({"a": Evil(eval, f"open({str(marker)!r}, 'w')")}, "builtins.eval")
         self.expect_refused({"a": Evil(getattr, "text", "upper")}, "builtins.getattr")
         # Protocol 2 writes the name that the module had in Python 2.

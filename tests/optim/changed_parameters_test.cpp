@@ -48,7 +48,7 @@ struct ParameterChange {
 };
 
 const std::vector<ParameterChange>& parameter_changes() {
-  static const std::string now = " when the optimizer was made and is ";
+  static const std::string now = " when the optimizer was constructed and is now ";
   static const std::string parameter = "parameter p0 is Float [5, 3] on cpu and its gradient is ";
   static const auto same = [](const char* name, std::function<void(torch::Tensor&)> apply,
                               const std::string& expected) {
@@ -56,14 +56,14 @@ const std::vector<ParameterChange>& parameter_changes() {
   };
   static const std::vector<ParameterChange> changes = {
       {"Module::to(dtype)", [](torch::Tensor& p) { p.set_data(p.detach().to(torch::kFloat64)); },
-       "parameter p0 was Float [5, 3] on cpu" + now + "Double [5, 3] on cpu now; change the module",
+       "parameter p0 was Float [5, 3] on cpu" + now + "Double [5, 3] on cpu; construct it after",
        "parameter p0 is Double [5, 3] on cpu and its gradient is Float [5, 3] on cpu; call "
        "zero_grad() and run backward() again"},
       {"set_data() of a larger tensor", [](torch::Tensor& p) { p.set_data(torch::ones({500, 3})); },
-       "parameter p0 was Float [5, 3] on cpu" + now + "Float [500, 3] on cpu now",
+       "parameter p0 was Float [5, 3] on cpu" + now + "Float [500, 3] on cpu; construct",
        "parameter p0 is Float [500, 3] on cpu and its gradient is Float [5, 3] on cpu"},
       {"set_data() of a part", [](torch::Tensor& p) { p.set_data(p.detach().narrow(0, 0, 2)); },
-       "parameter p0 was Float [5, 3] on cpu" + now + "Float [2, 3] on cpu now",
+       "parameter p0 was Float [5, 3] on cpu" + now + "Float [2, 3] on cpu; construct",
        "parameter p0 is Float [2, 3] on cpu and its gradient is Float [5, 3] on cpu"},
       same(
           "set_data() of a tensor with holes",

@@ -520,7 +520,8 @@ TEST(Optimizer, StepsSparseGradientsWithPlainSgdOnly) {
     Optimizer optimizer(*embedding, options);
     const auto before = embedding->weight.detach().clone();
     EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step(); }),
-                HasSubstr("the gradient of weight is sparse, which is only for sgd without"));
+                HasSubstr("the gradient of weight is sparse; only sgd without momentum and weight "
+                          "decay supports sparse gradients"));
     EXPECT_TRUE(embedding->weight.equal(before));
   }
 }

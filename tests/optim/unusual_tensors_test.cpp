@@ -169,8 +169,9 @@ TEST(OptimizerOfComplex, RefusesAParameterThatIsLazy) {
   EXPECT_THAT(message_of<ConfigError>([&] { Optimizer({{"twin", parameter}}, SgdOptions{}); }),
               HasSubstr("parameter twin is a lazy conjugate or negative"));
   const auto negative = at::_neg_view(torch::ones({4}));
-  EXPECT_THAT(message_of<ConfigError>([&] { Optimizer({{"minus", negative}}, SgdOptions{}); }),
-              HasSubstr("parameter minus is a lazy conjugate or negative; register a clone()"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { Optimizer({{"minus", negative}}, SgdOptions{}); }),
+      HasSubstr("parameter minus is a lazy conjugate or negative view; register a clone()"));
 }
 
 // --- Clipping and scaling ------------------------------------------------------------------------

@@ -265,9 +265,8 @@ TEST_F(FolderSplit, SaysWhichFolderItLeavesOut) {
 
 TEST_F(FolderSplit, SaysThatAPartHasFewImages) {
   const std::string few_to_train =
-      "only 3 images to train on, too few for a model that is of use on other images";
-  const std::string few_to_validate =
-      "only 1 image to validate on, too few to say how good the model is on other images";
+      "only 3 images to train on, too few to train a model that generalises";
+  const std::string few_to_validate = "only 1 image to validate on, too few to judge the model";
   write_colours(directory_, "photos", 4, 1);
   load("autoencoder", {.cache_bytes = 0});
   EXPECT_THAT(messages_, ElementsAre(HasSubstr("split by seed"), few_to_train, few_to_validate));

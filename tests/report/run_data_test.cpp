@@ -32,7 +32,7 @@ TEST(RunData, SaysThatARunIsRunningOnlyWhileItsFolderIsLocked) {
   }
   EXPECT_EQ(state(), "interrupted");
   EXPECT_EQ(html::read_run_data(folder / "run").error,
-            "its process was killed before it could save");
+            "the process was killed before it could record the end of the run");
   EXPECT_EQ(html::read_run_data(folder / "run/run.json").state, "interrupted");
   for (const char* ended : {"complete", "failed"}) {
     write_sample_record(folder, "run", {.state = ended});
@@ -148,10 +148,9 @@ TEST(RunData, SaysWhyARunCannotBeRead) {
   const auto refusal = [&](const std::string& name) {
     return message_of<DataError>([&] { html::read_run_data(folder / name); });
   };
-  EXPECT_EQ(refusal("none"),
-            (folder / "none").string() +
-                " does not exist: give the folder that `lockstep train --out` has written, or a "
-                "record of `lockstep train --json`");
+  EXPECT_EQ(refusal("none"), (folder / "none").string() +
+                                 " does not exist: give the folder of a `lockstep train --out` "
+                                 "run, or a record of `lockstep train --json`");
   const std::string file = (folder / "run/run.json").string();
   nlohmann::json record = nlohmann::json::parse(sample_record({}));
   record.erase("epochs");

@@ -121,8 +121,9 @@ TEST(TiedCopiesOfRanks, RefuseSparseGradients) {
     weight.mutable_grad() = torch::ones({2, 3}).to_sparse();
     copies.add_up();
   });
-  EXPECT_THAT(errors, Each(HasSubstr("strategy pipeline: the gradient of 'words', which stages on "
-                                     "several ranks share, is sparse; make the embedding dense")));
+  EXPECT_THAT(errors,
+              Each(HasSubstr("strategy pipeline: the gradient of 'words', which stages on several "
+                             "ranks share, is sparse; set sparse = false in the embedding")));
 }
 
 // A weight may be a copy in several pipelines at once.

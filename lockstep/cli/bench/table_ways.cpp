@@ -167,7 +167,7 @@ void check_numbers(const BenchTableArguments& arguments) {
 std::vector<std::string> parse_kernels(const BenchTableArguments& arguments,
                                        const recipes::Recipe& recipe) {
   if (arguments.kernels && !recipe.has_fused_kernels) {
-    throw ConfigError(lockstep::str(kTableCommand, ": --kernels changes nothing for ", recipe.name,
+    throw ConfigError(lockstep::str(kTableCommand, ": --kernels has no effect on ", recipe.name,
                                     ", which has no fused kernels; remove --kernels"));
   }
   return parse_names("--kernels", arguments.kernels.value_or("fused"), {"fused", "libtorch"});
@@ -178,7 +178,7 @@ std::vector<std::int64_t> parse_peer_workers(const BenchTableArguments& argument
     return parse_counts("--peer-workers", arguments.peer_workers.value_or("0"), 0, 1024);
   }
   if (arguments.peer_workers) {
-    throw ConfigError("bench table: --peer-workers changes nothing without --with-peers");
+    throw ConfigError("bench table: --peer-workers has no effect without --with-peers");
   }
   return {};
 }

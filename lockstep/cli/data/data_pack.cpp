@@ -75,9 +75,8 @@ PackImagesOptions resolve(const PackArguments& arguments) {
   check.in_range("--threads", options.threads, 0, 1024);
   options.on_corrupt_image = parse_corrupt_image_option(kDataPack, arguments.on_corrupt_image);
   if (arguments.resize && !arguments.size.empty()) {
-    throw ConfigError(str(kDataPack,
-                          ": --resize (the shorter side) and --size (both) exclude each "
-                          "other"));
+    throw ConfigError(
+        str(kDataPack, ": --resize (the shorter side) and --size (both) cannot be combined"));
   }
   const char* const changes = arguments.resize                  ? "--resize"
                               : !arguments.size.empty()         ? "--size"

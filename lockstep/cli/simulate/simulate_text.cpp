@@ -93,7 +93,7 @@ std::string disturbance_text(const SimulateSettings& settings) {
   if (!settings.disturbance) return "";
   return str("The run was disturbed: other programs took ",
              report::fixed_text(100 * settings.disturbance->share, 0),
-             "% of a step from it. The predictions contain this time; repeat the run on a quiet "
+             "% of a step from it. The predictions include this time; repeat the run on a quiet "
              "machine.\n");
 }
 
@@ -103,9 +103,9 @@ std::string notes_text(const SimulateSettings& settings, const SimulateResult& r
   std::string text = str(
       bullet,
       "Columns: efficiency is the step time of one rank divided by this one; exposed is "
-      "communication that backward does not hide; taken is the time that moving data takes from "
-      "computing; stragglers is the wait for the slowest rank; algorithm is the all-reduce of the "
-      "largest bucket.\n",
+      "communication that backward does not hide; taken is the computing time lost to moving data; "
+      "stragglers is the wait for the slowest rank; algorithm is the all-reduce of the largest "
+      "bucket.\n",
       bullet,
       "Interval: in checks on 2 ranks over a connection of this kind, 95% of the measured steps "
       "were within their predicted intervals",

@@ -93,11 +93,11 @@ SignalLines make_lines(int number, unsigned patience_seconds) {
   const char* const clear = detect_terminal(STDERR_FILENO).interactive ? report::kClearLine : "";
   const std::string interrupted = "interrupted by " + launch::signal_text(number);
   return {.first = lockstep::str(clear, "note: ", interrupted,
-                                 ": the run finishes its step and saves; a second signal ends it "
-                                 "without that\n"),
+                                 ": the run finishes its step and saves a checkpoint; a second "
+                                 "signal ends it without saving\n"),
           .second = lockstep::str(clear, "error: ", interrupted, '\n'),
-          .too_late = lockstep::str(clear, "error: ", interrupted,
-                                    "; the run could not save within ", patience_seconds, " s\n")};
+          .too_late = lockstep::str(clear, "error: ", interrupted, "; the run did not save within ",
+                                    patience_seconds, " s; resume from an earlier checkpoint\n")};
 }
 
 }  // namespace

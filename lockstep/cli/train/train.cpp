@@ -23,7 +23,7 @@ namespace {
 // The rank that keeps the record may have been killed, and then says that it is running.
 void close_record_of_killed(const std::filesystem::path& out, const LaunchResult& result) {
   if (result.interrupted_by != 0) {
-    close_record(out, "interrupted", "not saved: " + result.message);
+    close_record(out, "interrupted", "no checkpoint was saved: " + result.message);
   } else {
     close_record(out, "failed", result.message);
   }

@@ -54,8 +54,8 @@ void resolve_clipping(const LimitArguments& arguments, TrainerOptions& options) 
   }
   if (arguments.gradient_clip_norm) {
     throw ConfigError(
-        "train: --gradient-clip-norm and --gradient-clip-val exclude each other, unless there is "
-        "--gradient-clip-algorithm value");
+        "train: --gradient-clip-norm and --gradient-clip-val cannot be combined, unless "
+        "--gradient-clip-algorithm is value");
   }
   options.gradient_clip_norm = arguments.gradient_clip_val;
 }

@@ -23,7 +23,7 @@ Resume parse_resume(const std::optional<std::string>& text) {
   if (*text == kResumeFlag) return Resume::kYes;
   if (*text == "auto") return Resume::kAuto;
   throw ConfigError(
-      lockstep::str("train: --resume must have no value, or the value auto, got '", *text, "'"));
+      lockstep::str("train: --resume takes no value or the value auto, got '", *text, "'"));
 }
 
 // Resolves --resume and --overwrite.
@@ -32,10 +32,12 @@ void resolve_resume(const TrainArguments& arguments, TrainSettings& settings) {
   settings.trainer.overwrite = arguments.overwrite;
   if (!settings.trainer.resume) return;
   if (settings.out.empty())
-    throw ConfigError("train: --resume needs --out DIR, the run to go on with");
-  if (arguments.overwrite) throw ConfigError("train: --resume and --overwrite exclude each other");
+    throw ConfigError("train: --resume needs --out DIR, the folder of the run to resume");
+  if (arguments.overwrite) throw ConfigError("train: --resume and --overwrite cannot be combined");
   if (settings.trainer.fast_dev_run > 0)
-    throw ConfigError("train: --fast-dev-run keeps nothing, so it cannot --resume");
+    throw ConfigError(
+        "train: --resume cannot be combined with --fast-dev-run, which keeps no checkpoints; "
+        "remove one of them");
 }
 
 bool decides_to_resume(const TrainSettings& settings) {
@@ -70,10 +72,10 @@ void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
   check_loggers("train: --logger", settings.loggers);
   const bool to_mlflow = std::ranges::find(settings.loggers, "mlflow") != settings.loggers.end();
   if (arguments.log_dir && settings.loggers.empty()) {
-    throw ConfigError("train: --log-dir changes nothing without --logger");
+    throw ConfigError("train: --log-dir has no effect without --logger");
   }
   if (arguments.mlflow_uri && !to_mlflow) {
-    throw ConfigError("train: --mlflow-uri changes nothing without --logger mlflow");
+    throw ConfigError("train: --mlflow-uri has no effect without --logger mlflow");
   }
   if (settings.loggers.empty()) return;
   LoggerSetup& setup = settings.logger_setup;
@@ -102,7 +104,7 @@ void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
 void resolve_report_files(TrainSettings& settings) {
   TrainerOptions& trainer = settings.trainer;
   if (trainer.log_histograms_every_n_steps > 0 && settings.loggers.empty()) {
-    throw ConfigError("train: --log-histograms-every-n-steps changes nothing without --logger");
+    throw ConfigError("train: --log-histograms-every-n-steps has no effect without --logger");
   }
   if (trainer.log_histograms_every_n_steps > 0 && settings.has_pipeline &&
       settings.world_size > 1) {

@@ -155,12 +155,12 @@ void load_weights(const TrainSettings& settings, torch::nn::Module& module, int 
 
 // How the images are divided into those to train on and those to validate on.
 std::string split_text(const TrainSettings& settings, const recipes::RecipeData& images) {
-  const std::string part = amount_of(images.train.size(), "image") + " to train on";
-  if (!images.is_split_at_random) return "the data set's own, " + part;
+  const std::string part = amount_of(images.train.size(), "training image");
+  if (!images.is_split_at_random) return "the data set's own split, " + part;
   const double fraction =
       settings.of_recipe.validation_fraction.value_or(recipes::kValidationFraction);
-  return lockstep::str("at random by seed ", settings.seed, ", fraction ", fraction,
-                       " to validate on, ", part);
+  return lockstep::str("random with seed ", settings.seed, ", validation fraction ", fraction, ", ",
+                       part);
 }
 
 // What the run is made from, as far as its other settings do not say so.

@@ -18,7 +18,7 @@ template <class Predicate>
 void require_of_recipe(const char* option, bool is_given, const recipes::Recipe& recipe,
                        const Predicate& has) {
   if (!is_given || has(recipe)) return;
-  throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
+  throw ConfigError(lockstep::str("train: ", option, " has no effect on ", recipe.name,
                                   "; it belongs to ", join(recipes_with(has), " and "), "; remove ",
                                   option));
 }

@@ -22,7 +22,7 @@ bool is_channels_last(const TrainArguments& arguments, const recipes::Recipe& re
   OptionCheck("train").one_of("--memory-format", *arguments.memory_format,
                               {"channels-last", "contiguous"});
   if (!recipe.channels_last) {
-    throw ConfigError(lockstep::str("train: --memory-format changes nothing for ", recipe.name,
+    throw ConfigError(lockstep::str("train: --memory-format has no effect on ", recipe.name,
                                     ", which has no channels-last form; remove --memory-format"));
   }
   return *arguments.memory_format == "channels-last";
@@ -47,19 +47,19 @@ void check_cuda_graph(const TrainSettings& settings) {
   }
   if (settings.trainer.detect_anomaly) {
     throw ConfigError(
-        "train: --cuda-graph and --detect-anomaly exclude each other: a replayed "
-        "backward pass does not check values for NaN; remove one of them");
+        "train: --cuda-graph and --detect-anomaly cannot be combined: a replayed backward pass "
+        "does not check values for NaN; remove one of them");
   }
   if (settings.trainer.on_nan != OnNan::kWarn) {
-    throw ConfigError(lockstep::str(
-        "train: --cuda-graph and --on-nan ", to_string(settings.trainer.on_nan),
-        " exclude each other: a replayed step updates the weights before the host knows its loss; "
-        "choose one"));
+    throw ConfigError(lockstep::str("train: --cuda-graph and --on-nan ",
+                                    to_string(settings.trainer.on_nan),
+                                    " cannot be combined: a replayed step updates the weights "
+                                    "before the host knows its loss; choose one"));
   }
   if (settings.trainer.schedule.cycle_momentum) {
     throw ConfigError(
-        "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of "
-        "a replayed step is that of the recorded one; remove one of them");
+        "train: --cuda-graph and --cycle-momentum cannot be combined: the momentum of a replayed "
+        "step is that of the recorded one; remove one of them");
   }
 }
 
@@ -71,7 +71,7 @@ void resolve_sharing(const TrainArguments& arguments, TrainSettings& settings) {
     throw ConfigError("train: --share-gpu and --accelerator cpu cannot be combined");
   }
   if (settings.world_size == 1) {
-    throw ConfigError("train: --share-gpu changes nothing with one rank; remove it");
+    throw ConfigError("train: --share-gpu has no effect with one rank; remove it");
   }
   if (settings.backend == "auto") settings.backend = "nccl";
   if (settings.backend == "nccl") {
@@ -90,13 +90,12 @@ void resolve_device_modes(const TrainArguments& arguments, TrainSettings& settin
   settings.trainer.cudnn_benchmark = arguments.cudnn_benchmark;
   if (arguments.cudnn_benchmark && settings.accelerator == "cpu") {
     throw ConfigError(
-        "train: --cudnn-benchmark changes nothing with --accelerator cpu; remove "
-        "--cudnn-benchmark");
+        "train: --cudnn-benchmark has no effect with --accelerator cpu; remove --cudnn-benchmark");
   }
   if (arguments.cudnn_benchmark && settings.trainer.deterministic) {
     throw ConfigError(
-        "train: --cudnn-benchmark and --deterministic exclude each other: what is "
-        "fastest differs from run to run");
+        "train: --cudnn-benchmark and --deterministic cannot be combined: what is fastest differs "
+        "from run to run");
   }
   settings.trainer.cuda_graph = arguments.cuda_graph;
   if (arguments.cuda_graph) check_cuda_graph(settings);
@@ -129,7 +128,7 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   check.one_of("--precision", arguments.precision, precision_names());
   settings.precision = parse_precision(arguments.precision);
   if (arguments.no_fused_kernels && !settings.recipe->has_fused_kernels) {
-    throw ConfigError(lockstep::str("train: --no-fused-kernels changes nothing for ",
+    throw ConfigError(lockstep::str("train: --no-fused-kernels has no effect on ",
                                     settings.recipe->name,
                                     ", which has no fused kernels; remove --no-fused-kernels"));
   }
@@ -142,12 +141,12 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
 void require_image_files(const TrainArguments& arguments, const recipes::Recipe& recipe,
                          const char* option) {
   if (!recipe.reads_image_folder) {
-    throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
+    throw ConfigError(lockstep::str("train: ", option, " has no effect on ", recipe.name,
                                     ", which reads no folder of images; remove ", option));
   }
   if (!arguments.data) {
     throw ConfigError(
-        lockstep::str("train: ", option, " changes nothing for ", recipe.name,
+        lockstep::str("train: ", option, " has no effect on ", recipe.name,
                       " without --data DIR, a folder of images; add --data or remove ", option));
   }
 }

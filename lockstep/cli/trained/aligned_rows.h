@@ -11,8 +11,8 @@
 
 namespace lockstep::cli {
 
-/// Prints `rows`, which have equally many cells. Columns whose letter in `alignment` is 'r' are
-/// aligned to the right, the others ('l') to the left.
+/// Prints `rows`, which must have the same number of cells. Columns whose letter in `alignment` is
+/// 'r' are aligned to the right, the others ('l') to the left.
 inline void print_aligned(std::ostream& out, const std::vector<std::vector<std::string>>& rows,
                           const std::string& alignment) {
   std::vector<int> widths(alignment.size());

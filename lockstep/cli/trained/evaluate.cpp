@@ -72,7 +72,7 @@ struct EvaluatedModel {
 void require_outputs(const TrainedModel& model, const ModelBatch& batch,
                      const ImageDataset& images) {
   if (batch.output.size(1) == images.num_classes()) return;
-  throw DataError(lockstep::str(kEvaluate, ": ", images.name(), ": has ", images.num_classes(),
+  throw DataError(lockstep::str(kEvaluate, ": ", images.name(), " has ", images.num_classes(),
                                 " classes, but the network of ", model.weights, " has ",
                                 batch.output.size(1), " outputs"));
 }
@@ -155,7 +155,7 @@ void print_confusion(const MetricTable& confusion) {
   std::cout << '\n';
   if (confusion.rows.size() > kMostPrintedClasses) {
     std::cout << "the confusion matrix of " << confusion.rows.size()
-              << " classes is written by --json only\n";
+              << " classes is too large to print; write it with --json FILE\n";
     return;
   }
   std::vector<std::vector<std::string>> rows = {{"class \\ predicted"}};
@@ -318,10 +318,11 @@ void run_evaluate(const EvaluateArguments& arguments) {
   }
   if (!arguments.json.empty()) write_evaluation(arguments, model, data, result, listed);
   if (result.unreadable.empty()) return;
-  throw CommandFailure(1, str(kEvaluate, ": ", result.unreadable.size(), " of ",
-                              amount_of(data.images.size(), "image"),
-                              " cannot be read and are left out; the first: ",
-                              with_flags(result.unreadable[0].reason)));
+  throw CommandFailure(
+      1,
+      str(kEvaluate, ": ", result.unreadable.size(), " of ", amount_of(data.images.size(), "image"),
+          " cannot be read and ", result.unreadable.size() == 1 ? "was" : "were",
+          " not evaluated; the first: ", with_flags(result.unreadable[0].reason)));
 }
 
 }  // namespace
@@ -334,13 +335,15 @@ void add_evaluate_command(CLI::App& app) {
   add_evaluated_data_options(*command, to->data);
   add_compute_options(*command, to->compute);
   command
-      ->add_option("--worst", to->worst,
-                   "Number of images with the largest losses to list (the terminal shows 5)")
+      ->add_option(
+          "--worst", to->worst,
+          "Number of images with the largest losses to list (the terminal shows at most 5)")
       ->capture_default_str()
       ->transform(whole_number<std::int64_t>());
   command
       ->add_option("--sheet", to->sheet,
-                   "Also draw these images, as the network sees them, in this PNG file")
+                   "Also draw the images with the largest losses, as the network sees them, in "
+                   "this PNG file")
       ->type_name("FILE")
       ->check(not_empty());
   command->add_option("--csv", to->csv, "Also write a row for each image to this CSV file")

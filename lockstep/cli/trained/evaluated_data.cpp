@@ -72,8 +72,9 @@ std::string split_of(const std::string& command, const EvaluatedDataArguments& a
       arguments.data && model.recipe.splits_folder && !has_train_folder(directory);
   const std::string split = arguments.split.value_or(is_plain ? kAllParts : kValidationPart);
   if (split == kAllParts && !model.recipe.splits_folder) {
-    throw ConfigError(lockstep::str(command, ": --split all is for ", only_recipes(splits_folder),
-                                    "; give validation or train for ", model.recipe.name));
+    throw ConfigError(lockstep::str(command, ": --split all is available only for ",
+                                    join(recipes_with(splits_folder), " and "),
+                                    "; use --split validation or train with ", model.recipe.name));
   }
   return split;
 }
@@ -84,10 +85,9 @@ void require_split_of_run(const std::string& command, const TrainedModel& model,
   const std::string* const before = model.setting("split");
   if (!data.is_split_at_random || before == nullptr || *before == data.fingerprint) return;
   throw DataError(lockstep::str(
-      command, ": the images in ", directory,
-      " have other names than when the run began, or it had another folder, so that those that it "
-      "was trained on cannot be told from the others; give --split all, or --data with images that "
-      "are new to the network"));
+      command, ": the names of the images in ", directory,
+      " are not those of the run, so the images that the network was trained on cannot be "
+      "identified; use --split all, or --data with images that are new to the network"));
 }
 
 // Unreadable images are kept, because the command names them, and because a run that skips them has
@@ -128,7 +128,7 @@ EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments
   require_split_of_run(command, model, data, directory.value_or(""));
   const std::string* const trained_on = model.setting("dataset");
   if (!arguments.data && trained_on != nullptr && *trained_on != utf8_text(data.description)) {
-    std::cerr << "note: the run was trained on " << *trained_on << ", and is evaluated on "
+    std::cerr << "note: the network was trained on " << *trained_on << " and is evaluated on "
               << data.description << std::endl;
   }
   return {split == kTrainPart ? data.train : data.load_test(), data.description, split};
@@ -148,7 +148,7 @@ void require_classes_of(const std::string& command, const TrainedModel& model,
     if (lacks(found, name)) difference = "the class '" + name + "' is missing";
   }
   for (const std::string& name : found) {
-    if (lacks(model.classes, name)) difference = "the network does not know '" + name + "'";
+    if (lacks(model.classes, name)) difference = "the network has no class '" + name + "'";
   }
   throw DataError(lockstep::str(command, ": the classes of ", images.name(), " are not those of ",
                                 model.weights, ": ", difference, "; the network has ",
@@ -187,7 +187,7 @@ EvaluatedData load_evaluated_data(const std::string& command,
                                   const TrainedModel& model) {
   const std::optional<std::string> directory = directory_of(command, arguments, model);
   if (arguments.exif_transpose && !(directory && model.recipe.reads_image_folder)) {
-    throw ConfigError(lockstep::str(command, ": --exif-transpose changes nothing for ",
+    throw ConfigError(lockstep::str(command, ": --exif-transpose has no effect on ",
                                     model.recipe.name, " without a folder of images; remove it"));
   }
   const std::string split = split_of(command, arguments, model, directory);

@@ -79,8 +79,8 @@ torch::Device resolve_compute(const std::string& command, const ComputeArguments
   if (torch::cuda::device_count() > 0) return {torch::kCUDA, 0};
   if (arguments.accelerator == "auto") return torch::kCPU;
   throw ConfigError(command +
-                    ": --accelerator cuda needs a GPU, and this process sees none; with "
-                    "--accelerator auto or cpu the processor computes");
+                    ": --accelerator cuda needs a GPU, but this process sees none; use "
+                    "--accelerator auto or cpu");
 }
 
 ModelRun::ModelRun(const TrainedModel& model, ImageDataset images, const Augmentation& operators,

@@ -43,7 +43,7 @@ torch::Device resolve_compute(const std::string& command, const ComputeArguments
 /// The images of a batch that could be read.
 struct ModelBatch {
   std::vector<std::int64_t> indices;  ///< in the data set
-  std::vector<std::string> files;     ///< paths of the images; empty texts for images in memory
+  std::vector<std::string> files;     ///< paths of the images; empty for images in memory
   torch::Tensor images;               ///< prepared, on the device
   torch::Tensor labels;               ///< int64, on the device
   torch::Tensor output;               ///< the network's
@@ -78,7 +78,8 @@ class ModelRun {
   /// the number of outputs is not that of the model's classes.
   bool next(ModelBatch& batch);
 
-  std::int64_t done() const { return done_; }  ///< number of images so far, also unreadable ones
+  /// The number of images so far, including unreadable ones.
+  std::int64_t done() const { return done_; }
   /// The images so far that could not be read, in their order.
   const std::vector<CorruptImage>& unreadable() const { return unreadable_; }
 

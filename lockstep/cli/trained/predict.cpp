@@ -279,18 +279,19 @@ void run_predict(const PredictArguments& arguments) {
 
 void add_predict_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      kPredict, "Show what a trained network says of images (exit code 1 if one is unreadable)");
+      kPredict,
+      "Show a trained network's predictions for images (exit code 1 if an image cannot be read)");
   const auto to = std::make_shared<PredictArguments>();
   add_trained_options(*command, to->trained);
   command
       ->add_option("FILES", to->inputs,
-                   "JPEG and PNG files, and folders, of which all images at any depth are taken")
+                   "JPEG and PNG files, and folders, which are searched for images at any depth")
       ->type_name("")
       ->required()
       ->check(not_empty());
   command
       ->add_option("--top-k", to->top_k,
-                   "Number of classes to show of each image, the most probable first (at most all)")
+                   "Number of classes to show for each image, most probable first")
       ->capture_default_str()
       ->transform(whole_number<std::int64_t>());
   add_compute_options(*command, to->compute);

@@ -25,8 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWhatToGive =
-    "; give the folder that `lockstep train --out` has written, a checkpoint in it, or a weights "
-    "file";
+    "; give the folder of a `lockstep train --out` run, a checkpoint in it, or a weights file";
 
 bool is_absent(const fs::path& path) {
   std::error_code ignored;
@@ -42,8 +41,8 @@ fs::path existing_path(const fs::path& given) {
   if (is_link && !is_absent(folder / name)) return folder / name;
   if (name == train::kBestLink && !is_absent(folder)) {
     throw ConfigError(lockstep::str(given.string(),
-                                    " does not exist: the run has kept no best checkpoint; train "
-                                    "with --save-top-k, or give the folder of the run"));
+                                    " does not exist: the run kept no best checkpoint, because it "
+                                    "ran without --save-top-k; give the folder of the run"));
   }
   throw ConfigError(given.string() + " does not exist" + kWhatToGive);
 }
@@ -133,12 +132,12 @@ void tell_of_missing_notes(const TrainedModel& model) {
   std::vector<std::string> assumed;
   if (model.classifier() != nullptr && model.classes.empty()) {
     missing.emplace_back("the names of its classes");
-    assumed.emplace_back("classes have their numbers as names");
+    assumed.emplace_back("classes are named by their numbers");
   }
   const std::string* const noted = model.note(kPreparationNote);
   if (noted == nullptr) {
     missing.emplace_back("how its images are prepared");
-    assumed.push_back("images are prepared as recipe " + model.recipe.name + " does it now");
+    assumed.push_back("images are prepared as in this version of recipe " + model.recipe.name);
   }
   if (!missing.empty()) {
     std::cerr << "note: " << model.weights
@@ -147,14 +146,15 @@ void tell_of_missing_notes(const TrainedModel& model) {
   }
   const std::string now = data::augmentation_text(model.recipe.test_augmentation);
   if (noted == nullptr || *noted == now) return;
-  std::cerr << "note: " << model.weights << " was trained for images prepared by " << *noted
-            << "; they are now prepared by " << now << std::endl;
+  std::cerr << "note: " << model.weights << " was trained on images prepared with " << *noted
+            << ", but this version prepares them with " << now << std::endl;
 }
 
 std::unique_ptr<OutputTask> output_task(std::unique_ptr<Task> task, const std::string& recipe) {
   auto* const model = dynamic_cast<OutputTask*>(task.get());
   if (model == nullptr) {
-    throw ConfigError(lockstep::str("recipe ", recipe, ": its task has no single output"));
+    throw ConfigError(lockstep::str("recipe ", recipe,
+                                    " cannot be used here: its network has more than one output"));
   }
   static_cast<void>(task.release());
   return std::unique_ptr<OutputTask>(model);

@@ -60,8 +60,8 @@ struct TrainedModel {
 /// Loads the weights that the arguments name into the network of their recipe. CHECKPOINT is a
 /// weights file, a run's folder, its folder of checkpoints, a checkpoint, or RUN/best or
 /// RUN/latest. If `is_fused`, the network uses Lockstep's own kernels if the run did; otherwise it
-/// computes with LibTorch's operations alone. A line on standard error says what the file does not
-/// tell about the use of the model, such as the names of its classes.
+/// computes with LibTorch's operations alone. A line on standard error says which information about
+/// the model's use the file lacks, such as the names of its classes.
 ///
 /// Throws ConfigError if there is no such checkpoint, if the recipe is unknown, and for choices
 /// that it does not offer; CheckpointError for a damaged file, and for weights of another network.

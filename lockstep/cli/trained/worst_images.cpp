@@ -89,8 +89,8 @@ report::ContactSheet worst_sheet(const TrainedModel& model, const std::string& d
   const bool classifies = model.classifier() != nullptr;
   report::ContactSheetLayout layout{
       .title = dataset,
-      .notes = {"the largest losses of " + model.weights +
-                (classifies ? "; below each image its class, and what was predicted" : "")},
+      .notes = {"images with the largest losses of " + model.weights +
+                (classifies ? "; captions: class and prediction" : "")},
       .rows = classifies ? (images + kColumns - 1) / kColumns : images,
       .cell_height = height * scale,
       .cell_width = width * scale,

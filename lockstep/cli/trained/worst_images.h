@@ -35,9 +35,9 @@ class WorstImages {
 
   /// `input` is the prepared image, `output` the network's output for it.
   void add(const EvaluatedImage& image, const torch::Tensor& input, const torch::Tensor& output);
-  /// The images, that with the largest loss first.
+  /// The images in descending order of their losses.
   std::vector<EvaluatedImage> images() const;
-  /// Shows the images in a sheet of worst_sheet().
+  /// Draws the images into a sheet made by worst_sheet().
   void draw(const TrainedModel& model, report::ContactSheet& sheet) const;
 
  private:

@@ -233,7 +233,7 @@ void Prepare::check_tensor(const char* call, const char* name, const Tensor& ten
   }
   if (tensor.is_conj() || tensor.is_neg()) [[unlikely]] {
     fail(call, named(name, index),
-         " is a lazy conjugate or negative; call resolve_conj() or resolve_neg()");
+         " is a lazy conjugate or negative view; call resolve_conj() or resolve_neg()");
   }
   using Memory = PrepareOptions::Memory;
   if (options_.memory == Memory::kHost && !tensor.is_cpu() && !tensor.is_cuda() &&

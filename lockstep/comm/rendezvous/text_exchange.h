@@ -47,11 +47,11 @@ class TextExchange {
   /// Ends the meeting for all ranks, immediately for ranks that wait in `topic`: they throw
   /// CommError with `reason`, and so does this call.
   [[noreturn]] void refuse(const std::string& topic, const std::string& reason);
-  /// Returns what `function` returns, in which this rank may fail alone. A failure ends the meeting
-  /// for all ranks, as refuse() does: this call passes the error on, and the others throw CommError
-  /// with its text, which names this rank. If another rank has failed first, this call throws the
-  /// same as the others. The other ranks are not told of a TimeoutError, because they have the same
-  /// deadline.
+  /// Calls `function`, which may fail on this rank alone, and returns its result. A failure ends
+  /// the meeting for all ranks, as refuse() does: this call passes the error on, and the others
+  /// throw CommError with its text, which names this rank. If another rank has failed first, this
+  /// call throws the same error as the other ranks. The other ranks are not told of a TimeoutError,
+  /// because they have the same deadline.
   template <class Function>
   auto attempt(const std::string& topic, const Function& function) {
     try {

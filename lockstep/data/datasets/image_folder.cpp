@@ -121,8 +121,8 @@ void collect(const std::string& folder, std::int64_t label, bool keep_unreadable
     if (!has_extension(name, kUnreadable)) return !has_extension(name, kReadable);
     if (keep_unreadable) return false;
     throw DataError(str(folder, '/', name, ": ", extension_of(name),
-                        " files are not read; convert it to PNG or JPEG, move it away, or skip it "
-                        "with ImageFolderOptions::keep_unreadable"));
+                        " files are not supported; convert it to PNG or JPEG, move it out of the "
+                        "folder, or skip it with ImageFolderOptions::keep_unreadable"));
   });
   if (!images.names.empty()) found.push_back(std::move(images));
   for (const std::string& name : names.folders) {

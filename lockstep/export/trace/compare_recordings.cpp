@@ -173,7 +173,7 @@ void require_same_calls(const Recording& first, const BatchProbe& probe) {
   if (in_first == first.calls.end() && in_probe == calls.end()) return;
   throw ConfigError(
       str("export_onnx: with a batch of ", probe.batch,
-          ", forward() goes another way in operations on which no output depends, at ",
+          ", forward() takes a different path in operations on which no output depends, at ",
           (in_probe == calls.end() ? *in_first : *in_probe).name,
           ": call the same operations for all batches, or export with dynamic_batch = false"));
 }
@@ -270,14 +270,14 @@ void require_same_operations(const Recording& first, const Recording& other,
       [&](const Node* one, const Node* two) { return same_operation(*one, of_a, *two, of_b); });
   if (in_a == a.end() && in_b == b.end()) return;
   const auto name = [](const Node* node) -> std::string {
-    if (node == nullptr) return "the end";
+    if (node == nullptr) return "";
     const bool is_constant = node->kind() == c10::prim::Constant;
     return (is_constant ? user_of(*node->output()) : node)->kind().toQualString();
   };
   const std::string name_a = name(in_a == a.end() ? nullptr : *in_a);
   const std::string name_b = name(in_b == b.end() ? nullptr : *in_b);
   const char* advice =
-      "a graph has one way: compute the condition with operations such as "
+      "an exported graph has a single path: compute the condition with operations such as "
       "torch::where()";
   if (name_a == kContiguous || name_b == kContiguous) {
     advice =
@@ -287,9 +287,11 @@ void require_same_operations(const Recording& first, const Recording& other,
     advice = "the number of pieces varies: cut another dimension";
   }
   const Node* const last = in_a != a.end() ? *in_a : a.empty() ? nullptr : a.back();
-  throw ConfigError(str("export_onnx: forward() goes another way with ", condition, ", ",
+  const std::string called_by_b = (in_a == a.end() ? "called " : "") + name_b;
+  throw ConfigError(str("export_onnx: forward() takes a different path with ", condition, ", ",
                         last == nullptr ? "at its beginning" : locations.at(last).text(),
-                        ": one run came to ", name_a, " and another to ", name_b, "; ", advice));
+                        ": one run ", in_a == a.end() ? "ended" : "called " + name_a, ", another ",
+                        in_b == b.end() ? "ended" : called_by_b, "; ", advice));
 }
 
 std::vector<BakedConstant> differing_constants(const Recording& first,

@@ -76,8 +76,8 @@ void refuse_caught_exception(const torch::jit::Graph& graph, std::size_t inputs,
   throw CaughtException(
       str("export_onnx: forward() catches an exception of an operation of LibTorch ",
           last_location_in(graph, inputs, parameters).text(),
-          "; a trace cannot contain what it does then: check the operation's arguments before the "
-          "call"));
+          "; a trace cannot record how the exception is handled: check the operation's arguments "
+          "before the call"));
 }
 
 // Where forward() threw the exception that is being handled. The tracer, which an exception of an

@@ -153,7 +153,7 @@ class Rehearsal {
     if (next_ < calls().size() && name == calls()[next_].name) return perform(op, next_++, stack);
     if (is_read(name) && any_stand_in(op, stack)) return read(op, stack);
     if (returns_tensors(op.schema()) && !is_never_recorded(name)) {
-      throw Divergence(str("goes another way ", place(), ": it calls ", name, " where ",
+      throw Divergence(str("takes a different path ", place(), ": it calls ", name, " where ",
                            next_ < calls().size() ? calls()[next_].name : "the end",
                            " was recorded"));
     }
@@ -226,7 +226,7 @@ class Rehearsal {
   }
 
   [[noreturn]] void throw_other_sizes(const Call& call, const std::string& which = "") const {
-    throw Divergence(str("has other sizes in the result of ", call.name, ' ', place(), which),
+    throw Divergence(str("gets different sizes in the result of ", call.name, ' ', place(), which),
                      Divergence::Kind::kSizes);
   }
 
@@ -295,9 +295,8 @@ class Rehearsal {
     for (std::size_t k = 0; sizes && k < std::min(sizes->size(), calls()[i].results.size()); ++k) {
       const at::Tensor expected = stand_in(i, k);
       if (!expected.defined() || expected.sizes() == (*sizes)[k]) continue;
-      throw_other_sizes(calls()[i],
-                        str(", [", join((*sizes)[k]), "] where smaller batches promise [",
-                            join(expected.sizes()), "]"));
+      throw_other_sizes(calls()[i], str(", [", join((*sizes)[k]), "] where smaller batches imply [",
+                                        join(expected.sizes()), "]"));
     }
   }
 
@@ -519,9 +518,9 @@ const char* advice_for(const Divergence& difference, bool follows_batch) {
            "export with dynamic_batch = false";
   }
   if (!follows_batch)
-    return ": a recorded graph has one way; let forward() act alike in every call";
-  return ": a graph has one way for all batches; compute the condition with torch::where() or the "
-         "like, or export with dynamic_batch = false";
+    return ": a recorded graph has a single path; forward() must behave the same in every call";
+  return ": an exported graph has a single path for all batches; compute the condition with "
+         "torch::where() or the like, or export with dynamic_batch = false";
 }
 
 // Whether forward() ended; it does not if it accesses memory although that is allowed.

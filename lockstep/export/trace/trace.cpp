@@ -185,7 +185,7 @@ Recording record_other_values(const Forward& forward, const Tensors& inputs, int
   }
   given = proposals.back();
   return record(forward, given, parameters, kOtherValues,
-                "; it must take inputs with other values than the example's");
+                "; it must accept inputs whose values differ from the example's");
 }
 
 // LibTorch counts operations such as rrelu() and alpha_dropout() among the random ones, although

@@ -386,9 +386,9 @@ class PickleReader {
     const std::string name = (module == "__builtin__" ? "builtins" : module) + '.' + line();
     if (!is_known_name(name)) {
       place_.fail("the file names ", name,
-                  ", which is not among the types and functions of "
-                  "weights; nothing of it was run. If this is a whole module, save "
-                  "net.state_dict() in place of net; save other tensors in plain dictionaries");
+                  ", which is not among the types and functions of weights; none of its code was "
+                  "run. If this is a whole module, save net.state_dict() instead of net; save "
+                  "other tensors in plain dictionaries");
     }
     push_new(PickleName{name});
   }

@@ -38,10 +38,10 @@ void ModuleBuffers::move_into_block(Block& block) {
   for (std::size_t i = 0; i < block.buffers.size(); ++i) {
     const torch::Tensor &buffer = block.buffers[i], &view = block.views[i];
     if (!optim::alike(buffer, view)) {
-      const ConfigError error(
-          lockstep::str("rank ", group_.rank(), ": buffer '", block.names[i], "' was ",
-                        optim::kind_text(view), " when DistributedDataParallel was made and is ",
-                        optim::kind_text(buffer), " now; change the module first, then wrap it"));
+      const ConfigError error(lockstep::str(
+          "rank ", group_.rank(), ": buffer '", block.names[i], "' was ", optim::kind_text(view),
+          " when DistributedDataParallel was constructed and is now ", optim::kind_text(buffer),
+          "; construct it after changing the module"));
       group_.abort(error.what());
       throw error;
     }

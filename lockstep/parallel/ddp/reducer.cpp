@@ -116,8 +116,8 @@ void Reducer::State::check_place(const Slot& slot, const torch::Tensor& tensor,
   if (optim::alike(tensor, slot.view)) return;
   throw ConfigError(lockstep::str(
       "rank ", group_.rank(), ": parameter '", slot.name(), "' was ", optim::kind_text(slot.view),
-      " when DistributedDataParallel was made and ", what, " is ", optim::kind_text(tensor),
-      " now; change the module first, then wrap it"));
+      " when DistributedDataParallel was constructed and ", what, " is now ",
+      optim::kind_text(tensor), "; construct it after changing the module"));
 }
 
 void Reducer::State::check_parameters() const {
@@ -241,7 +241,9 @@ void Reducer::State::require_capturable() const {
   const bool is_sparse =
       std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.sparse; });
   if (is_sparse)
-    refuse("cannot reduce sparse gradients, whose sizes the host reads; make the layers dense");
+    refuse(
+        "cannot reduce sparse gradients, whose sizes the host reads; set sparse = false in the "
+        "layers");
   if (!order_known_ || learns())
     refuse("cannot be the first one, which orders the buckets; run some before");
   const std::string reason = group_.why_not_capturable();

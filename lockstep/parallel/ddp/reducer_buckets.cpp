@@ -12,8 +12,8 @@ void refuse_other_hooks(const std::vector<NamedParameter>& parameters) {
     const auto& present = torch::autograd::impl::post_acc_grad_hooks(tensor);
     if (present && dynamic_cast<parallel::ReducerHook*>(present.get()) == nullptr) {
       throw ConfigError(lockstep::str("parameter '", name,
-                                      "' has a post-accumulate-grad hook of somebody else; "
-                                      "remove it before DistributedDataParallel"));
+                                      "' already has a post-accumulate-grad hook; remove it before "
+                                      "constructing DistributedDataParallel"));
     }
   }
 }

@@ -21,11 +21,10 @@ std::string WrappedParameters::why_not_all() {
   if (as_known(*module_, next)) return "";
   for (const auto& item : module_->named_parameters()) {
     if (!item.value().requires_grad() || has_wrapped(item.value())) continue;
-    return lockstep::str(
-        "parameter '", item.key(), "' requires a gradient and was ",
-        knows(item.value()) ? "frozen" : "not registered",
-        " when DistributedDataParallel was made, so that each rank would train it on "
-        "its own gradient; wrap the module again after such a change");
+    return lockstep::str("parameter '", item.key(), "' requires a gradient and was ",
+                         knows(item.value()) ? "frozen" : "not registered",
+                         " when DistributedDataParallel was constructed, so that each rank would "
+                         "train it on its own gradient; wrap the module again after such a change");
   }
   known_.clear();  // Parameters were removed, or frozen ones were added.
   look_again(*module_);

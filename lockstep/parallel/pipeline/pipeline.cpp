@@ -52,8 +52,8 @@ class Pipeline::Impl {
         tables_(options_, static_cast<int>(modules.size()), workers()) {
     if (!options_.tied.empty()) {
       throw ConfigError(
-          "Pipeline: PipelineOptions::tied is for stages on ranks; let stages of one process share "
-          "the tensor itself");
+          "Pipeline: PipelineOptions::tied is only for DistributedPipeline; stages in one process "
+          "share the tensor directly");
     }
     const pipeline::Table& table = tables_.training(options_.micro_batches);
     for (std::size_t s = 0; s < modules.size(); ++s) {

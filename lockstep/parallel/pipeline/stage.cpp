@@ -69,10 +69,10 @@ void Stage::require_on_device() const {
   parallel::for_each_parameter(
       module(), [this](const std::string& name, const torch::Tensor& parameter) {
         if (parameter.device() == device_) return;
-        throw ConfigError(lockstep::str("Pipeline: parameter '", name, "' of stage ", index_,
-                                        " is on ", parameter.device(), " and was on ", device_,
-                                        " when the pipeline was made; make another pipeline after "
-                                        "moving a stage"));
+        throw ConfigError(lockstep::str(
+            "Pipeline: parameter '", name, "' of stage ", index_, " is on ", parameter.device(),
+            " and was on ", device_,
+            " when the pipeline was constructed; construct another pipeline after moving a stage"));
       });
 }
 

@@ -112,8 +112,8 @@ TiedCopies::Gradients TiedCopies::gradients_of(const Row& row) const {
     const bool has_gradient = gradient.defined();
     if (has_gradient && gradient.is_sparse()) {
       throw ConfigError(lockstep::str(owner_, ": the gradient of '", name,
-                                      "', which stages on several ranks share, is sparse; make the "
-                                      "embedding dense"));
+                                      "', which stages on several ranks share, is sparse; set "
+                                      "sparse = false in the embedding"));
     }
     // A group reduces memory, which a lazy conjugate or negative only refers to.
     if (has_gradient) gradient = gradient.resolve_conj().resolve_neg();

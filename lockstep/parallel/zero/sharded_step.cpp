@@ -47,14 +47,14 @@ bool same_elements(const torch::Tensor& a, const torch::Tensor& b) {
 std::string why_not_in_place(const torch::Tensor& parameter, const torch::Tensor& view,
                              const void* place) {
   if (!optim::alike(parameter, view)) {
-    return lockstep::str(
-        "was ", optim::kind_text(view), " when DistributedDataParallel was made and is ",
-        optim::kind_text(parameter), " now; change the module first, then wrap it");
+    return lockstep::str("was ", optim::kind_text(view),
+                         " when DistributedDataParallel was constructed and is now ",
+                         optim::kind_text(parameter), "; construct it after changing the module");
   }
   if (parameter.numel() > 0 &&
       (parameter.const_data_ptr() != place || parameter.strides() != view.strides())) {
-    return "was moved after DistributedDataParallel was made, so that no step would reach it; load "
-           "with copy_() or before wrapping";
+    return "was moved after DistributedDataParallel was constructed, so no step would update it; "
+           "load with copy_() or before wrapping";
   }
   const torch::Tensor& gradient = parameter.grad();
   if (!gradient.defined() || gradient.is_same(view)) return "";
@@ -62,8 +62,8 @@ std::string why_not_in_place(const torch::Tensor& parameter, const torch::Tensor
       optim::alike(gradient, view) && same_elements(gradient, view)) {
     return "";
   }
-  return "has another gradient than backward() gave it, which the step would not use; scale the "
-         "tensors that gradients() returns";
+  return "has a different gradient tensor than the one backward() wrote, so the step would ignore "
+         "it; modify the tensors that gradients() returns in place";
 }
 
 // Throws ConfigError unless `found_inf` is a float of one element on `device`.

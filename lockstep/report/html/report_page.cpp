@@ -97,7 +97,7 @@ std::string report_page(const std::vector<fs::path>& inputs, const std::string& 
   }
   if (runs.empty()) {
     throw ConfigError(
-        "report: give at least one folder that `lockstep train --out` has written, or a record of "
+        "report: give at least one folder of a `lockstep train --out` run, or a record of "
         "`lockstep train --json`");
   }
   tell_apart(runs);

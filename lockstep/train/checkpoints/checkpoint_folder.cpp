@@ -220,8 +220,9 @@ bool holds_checkpoint(const CheckpointOptions& options) {
 bool decide_resume(const CheckpointOptions& options, Resume resume, bool overwrite) {
   const bool has_checkpoint = holds_checkpoint(options);
   if (!has_checkpoint && resume.mode() == Resume::kYes) {
-    throw CheckpointError(str("there is no checkpoint in ", options.directory.string(),
-                              " to resume from; remove TrainerOptions::resume to begin a run"));
+    throw CheckpointError(str(
+        "there is no checkpoint in ", options.directory.string(),
+        " to resume from; to start a new run, remove TrainerOptions::resume or set it to auto"));
   }
   if (has_checkpoint && !resume && !overwrite) {
     throw ConfigError(str(options.directory.string(),

@@ -166,9 +166,8 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
       warn_of_divergence(folder, "the run has diverged");
     }
   } catch (const DataError& error) {
-    throw CheckpointError(
-        str("cannot write the checkpoint: ", error.what(),
-            "; earlier checkpoints are whole; resume the run when this is mended"));
+    throw CheckpointError(str("cannot write the checkpoint: ", error.what(),
+                              "; earlier checkpoints are intact; fix this and resume the run"));
   }
 }
 

@@ -46,8 +46,8 @@ void ModelEma::require_alike() const {
     }
     throw ConfigError(lockstep::str(
         "ModelEma: ", i < first_statistic_ ? "parameter" : "buffer", " '", names_[i], "' was ",
-        optim::kind_text(average), " when the average was made and is ",
-        optim::kind_text(parameter), " now; change the module first, then make the average"));
+        optim::kind_text(average), " when the average was constructed and is now ",
+        optim::kind_text(parameter), "; construct it after changing the module"));
   }
 }
 

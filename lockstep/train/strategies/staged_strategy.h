@@ -59,6 +59,7 @@ class StagedStrategy : public Strategy {
   std::vector<NamedStage> cut_into_stages(Task& task, const StepSettings& settings) {
     task_ = &output_task_of(task, name_);
     settings_ = settings;
+    steps_.clear();  // A run that failed may have left some.
     auto stages = named_stages(*task_, task.module(), options_.stages, settings_, name_);
     cuts_ = names_of_cuts(stages);
     modules_.clear();

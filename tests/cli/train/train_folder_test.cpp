@@ -157,7 +157,7 @@ TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
   EXPECT_EQ(run["recipe_options"]["image_size"], "40");
   EXPECT_FALSE(run["provenance"].contains("image_size")) << "it is among the recipe's options";
   EXPECT_EQ(run["provenance"]["split"],
-            "at random by seed 0, fraction 0.2 to validate on, 24 images to train on");
+            "random with seed 0, validation fraction 0.2, 24 training images");
   EXPECT_EQ(run["steps_per_epoch"], 3);
   ASSERT_EQ(run["epochs"].size(), 2U);
   EXPECT_LT(run["epochs"][1]["train_loss"], run["epochs"][0]["train_loss"]);
@@ -391,11 +391,11 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
        "the model must be one of resnet18, resnet34, resnet50, got 'vgg16'"},
       {{"autoencoder", "--data", photos, "--model", "resnet18"},
        2,
-       "train: --model changes nothing for autoencoder; it belongs to classify"},
+       "train: --model has no effect on autoencoder; it belongs to classify"},
       {{"mnist", "--image-size", "64"},
        2,
-       "train: --image-size changes nothing for mnist; it belongs to classify and autoencoder"},
-      {{"mnist", "--val-fraction", "0.5"}, 2, "train: --val-fraction changes nothing for mnist"},
+       "train: --image-size has no effect on mnist; it belongs to classify and autoencoder"},
+      {{"mnist", "--val-fraction", "0.5"}, 2, "train: --val-fraction has no effect on mnist"},
       {{"classify", "--data", photos, "--val-fraction", "2"},
        2,
        "--val-fraction must be from 0 to 1, got 2"},

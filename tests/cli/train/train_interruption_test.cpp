@@ -226,7 +226,7 @@ TEST_F(TrainInterruption, EndsAtASecondSignalWithoutSaving) {
     EXPECT_LT(seconds_since(begin), 3);
     EXPECT_EQ(result.exit_code, 128 + SIGTERM);
     EXPECT_EQ(result.left_behind, 0);
-    EXPECT_THAT(result.err, HasSubstr("a second signal ends it without that\n"));
+    EXPECT_THAT(result.err, HasSubstr("a second signal ends it without saving\n"));
     EXPECT_THAT(result.err, EndsWith("error: interrupted by signal 15 (Terminated)\n"));
     EXPECT_THAT(result.err, Not(HasSubstr("the run is saved in")));
     // No process was left to change the record of the single process, but the lock tells.

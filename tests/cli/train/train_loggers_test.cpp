@@ -174,9 +174,9 @@ TEST_F(TrainCommand, RefusesLoggersThatCannotBe) {
       {{"--logger", "csv,csv", "--log-dir", logs}, "train: --logger names csv twice"},
       {{"--logger", "csv"},
        "train: --logger needs a folder to write to: give --log-dir DIR or --out DIR"},
-      {{"--log-dir", logs}, "train: --log-dir changes nothing without --logger"},
+      {{"--log-dir", logs}, "train: --log-dir has no effect without --logger"},
       {{"--logger", "csv", "--log-dir", logs, "--mlflow-uri", "http://127.0.0.1:9"},
-       "train: --mlflow-uri changes nothing without --logger mlflow"},
+       "train: --mlflow-uri has no effect without --logger mlflow"},
       {{"--logger", "mlflow", "--log-dir", logs},
        "train: --mlflow-uri (or MLFLOW_TRACKING_URI), which --logger mlflow needs, must be the "
        "address of an MLflow server, http://HOST:PORT or https://, got ''"},

@@ -169,15 +169,17 @@ TEST_F(TrainOutputs, CloseTheRecordOfARunThatWasKilled) {
   resolve(arguments_);
   const auto record = testing_support::read_text(folder_ / "run/run.json");
   EXPECT_THAT(record, testing::HasSubstr(R"("state": "interrupted")"));
-  EXPECT_THAT(record, testing::HasSubstr("its process was killed before it could save"));
+  EXPECT_THAT(record, testing::HasSubstr(
+                          "the process was killed before it could record the end of the run"));
 }
 
 TEST_F(TrainOutputs, KeepACheckpointUnlessToldOtherwise) {
   arguments_.out = in_folder("run");
   arguments_.resume = kResumeFlag;
-  EXPECT_EQ(testing_support::message_of<CheckpointError>([&] { resolve(arguments_); }),
-            "there is no checkpoint in " + in_folder("run/checkpoints") +
-                " to resume from; remove TrainerOptions::resume to begin a run");
+  EXPECT_EQ(
+      testing_support::message_of<CheckpointError>([&] { resolve(arguments_); }),
+      "there is no checkpoint in " + in_folder("run/checkpoints") +
+          " to resume from; to start a new run, remove TrainerOptions::resume or set it to auto");
   arguments_.resume = "auto";
   EXPECT_FALSE(resolve(arguments_).resumes);
   EXPECT_EQ(resolve(arguments_).trainer.resume.mode(), Resume::kAuto);

@@ -85,14 +85,14 @@ TEST(TrainRanges, AreNamedWithTheirOption) {
       {[](auto& a) { a.limits.gradient_clip_val = 1, a.limits.gradient_clip_algorithm = "max"; },
        "--gradient-clip-algorithm must be one of norm, value, got 'max'"},
       {[](auto& a) { a.limits.gradient_clip_val = a.limits.gradient_clip_norm = 1; },
-       "--gradient-clip-norm and --gradient-clip-val exclude each other, unless there is "
-       "--gradient-clip-algorithm value"},
+       "--gradient-clip-norm and --gradient-clip-val cannot be combined, unless "
+       "--gradient-clip-algorithm is value"},
       {[](auto& a) {
          a.limits.gradient_clip_val = a.limits.gradient_clip_norm = 1;
          a.limits.gradient_clip_algorithm = "norm";
        },
-       "--gradient-clip-norm and --gradient-clip-val exclude each other, unless there is "
-       "--gradient-clip-algorithm value"},
+       "--gradient-clip-norm and --gradient-clip-val cannot be combined, unless "
+       "--gradient-clip-algorithm is value"},
       {[](auto& a) { a.limits.gradient_clip_algorithm = "value"; },
        "--gradient-clip-algorithm belongs to --gradient-clip-val"},
       {[](auto& a) { a.limits.min_epochs = -1; }, "--min-epochs must be from 0 to "},
@@ -443,16 +443,18 @@ TEST(TrainRanges, RefuseOptionsOfAnotherChoice) {
       {[](auto& a) { a.checkpoints.keep_checkpoints = 3; }, kept},
       {[](auto& a) { a.checkpoints.save_top_k = "loss:1"; }, kept},
       {[](auto& a) { a.checkpoints.in_background = true; }, kept},
-      {[](auto& a) { a.resume = "auto"; }, "--resume needs --out DIR, the run to go on with"},
+      {[](auto& a) { a.resume = "auto"; },
+       "--resume needs --out DIR, the folder of the run to resume"},
       {[&](auto& a) { a.out = out, a.resume = kResumeFlag, a.overwrite = true; },
-       "--resume and --overwrite exclude each other"},
+       "--resume and --overwrite cannot be combined"},
       {[&](auto& a) { a.out = out, a.resume = "auto", a.limits.fast_dev_run = 1; },
-       "--fast-dev-run keeps nothing, so it cannot --resume"},
+       "--resume cannot be combined with --fast-dev-run, which keeps no checkpoints; remove one of "
+       "them"},
       {[&](auto& a) { a.out = out, a.resume = "always"; },
-       "--resume must have no value, or the value auto, got 'always'"},
-      {[&](auto& a) { a.log_dir = out; }, "--log-dir changes nothing without --logger"},
+       "--resume takes no value or the value auto, got 'always'"},
+      {[&](auto& a) { a.log_dir = out; }, "--log-dir has no effect without --logger"},
       {[&](auto& a) { a.out = out, a.logger = "csv", a.mlflow_uri = "http://localhost"; },
-       "--mlflow-uri changes nothing without --logger mlflow"},
+       "--mlflow-uri has no effect without --logger mlflow"},
       {[](auto& a) { a.logger = "csv"; },
        "--logger needs a folder to write to: give --log-dir DIR or --out DIR"},
       {[](auto& a) { a.limits.trace = true; },
@@ -466,13 +468,12 @@ TEST(TrainRanges, RefuseOptionsOfAnotherChoice) {
       {[](auto& a) { a.strategy = "pipeline", a.nproc_per_node = 2, a.limits.ema_decay = 0.5; },
        "--ema-decay averages the whole model on each rank, but --strategy pipeline divides it"},
       {[](auto& a) { a.no_fused_kernels = true; },
-       "--no-fused-kernels changes nothing for cifar10, which has no fused kernels; remove "},
+       "--no-fused-kernels has no effect on cifar10, which has no fused kernels; remove "},
       {[](auto& a) { a.max_image_pixels = 5; },
-       "--max-image-pixels changes nothing for cifar10, which reads no folder of images; remove "
+       "--max-image-pixels has no effect on cifar10, which reads no folder of images; remove "
        "--max-image-pixels"},
       {[](auto& a) { a.decoding = "scaled"; },
-       "--decoding changes nothing for cifar10, which reads no folder of images; remove "
-       "--decoding"},
+       "--decoding has no effect on cifar10, which reads no folder of images; remove --decoding"},
       {[](auto& a) { a.decoding = "fast"; }, "--decoding must be one of exact, scaled"},
       {[](auto& a) {
          a.recipe = "classify", a.data = "photos", a.loader = "dali", a.decoding = "scaled";

@@ -158,7 +158,7 @@ TEST(TrainRank, ShufflesTheImagesAnewInEachEpochAndTrainsOnEachOnce) {
   ASSERT_TRUE(report.test.has_value());
   EXPECT_EQ(report.test->samples, 4);
   EXPECT_EQ(report.epochs[0].test->loss, report.epochs[1].test->loss);
-  EXPECT_EQ(report.info.provenance.at("split"), "the data set's own, 10 images to train on");
+  EXPECT_EQ(report.info.provenance.at("split"), "the data set's own split, 10 training images");
 }
 
 // The images to validate on have ten times the deviation, and thus an error a hundred times as

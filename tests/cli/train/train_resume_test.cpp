@@ -91,7 +91,7 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   EXPECT_EQ(record["commands"][1]["last_epoch"], 3);
   EXPECT_EQ(record["provenance"]["model"], "MnistNet");
   EXPECT_EQ(record["provenance"]["image_size"], "28x28");
-  EXPECT_EQ(record["provenance"]["split"], "the data set's own, 64 images to train on");
+  EXPECT_EQ(record["provenance"]["split"], "the data set's own split, 64 training images");
   EXPECT_THAT(record["provenance"]["augmentation"].get<std::string>(),
               HasSubstr("Normalize(mean "));
 

@@ -93,7 +93,7 @@ TEST(TrainSettings, RefuseToShareAGpuThatCannotBeShared) {
       {[](auto& a) { a.accelerator = "cpu"; },
        "train: --share-gpu and --accelerator cpu cannot be combined"},
       {[](auto& a) { a.nproc_per_node = 1; },
-       "train: --share-gpu changes nothing with one rank; remove it"},
+       "train: --share-gpu has no effect with one rank; remove it"},
       {[](auto& a) { a.nccl_version = 22705; },
        "train: --share-gpu needs NCCL 2.28 or newer, but this is NCCL 2.27.5"},
       {[](auto& a) { a.nccl_version = std::nullopt; },
@@ -163,12 +163,12 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
        "train: --matmul-precision must be one of highest, high, medium, got 'tf32'"},
       {[](auto& a) { a.memory_format = "nhwc"; }, "train: --memory-format must be"},
       {[](auto& a) { a.recipe = "mnist", a.memory_format = "contiguous"; },
-       "train: --memory-format changes nothing for mnist, which has no channels-last form; remove "
+       "train: --memory-format has no effect on mnist, which has no channels-last form; remove "
        "--memory-format"},
       {[](auto& a) { a.cudnn_benchmark = a.limits.deterministic = true; },
-       "train: --cudnn-benchmark and --deterministic exclude each other"},
+       "train: --cudnn-benchmark and --deterministic cannot be combined"},
       {[](auto& a) { a.cudnn_benchmark = true, a.accelerator = "cpu"; },
-       "train: --cudnn-benchmark changes nothing with --accelerator cpu"},
+       "train: --cudnn-benchmark has no effect with --accelerator cpu"},
       {[](auto& a) { a.cuda_graph = true, a.accelerator = "cpu"; },
        "train: --cuda-graph needs a GPU, but --accelerator is cpu"},
       {[](auto& a) { a.cuda_graph = true, a.strategy = "dp"; },
@@ -178,7 +178,7 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
        "train: --cuda-graph needs --backend nccl, which a graph can replay, got gloo; remove "
        "--cuda-graph"},
       {[](auto& a) { a.cuda_graph = a.limits.detect_anomaly = true; },
-       "train: --cuda-graph and --detect-anomaly exclude each other: a replayed backward pass does "
+       "train: --cuda-graph and --detect-anomaly cannot be combined: a replayed backward pass does "
        "not check values for NaN; remove one of them"},
       {[](auto& a) { a.cuda_graph = true, a.strategy = "zero1", a.nproc_per_node = 2; },
        "train: --cuda-graph belongs to --strategy single and ddp, got zero1"},
@@ -189,17 +189,16 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
       {[](auto& a) { a.cuda_graph = true, a.nproc_per_node = 2, a.backend = "shm"; },
        "train: --cuda-graph needs --backend nccl, which a graph can replay, got shm"},
       {[](auto& a) { a.cuda_graph = true, a.limits.on_nan = "stop"; },
-       "train: --cuda-graph and --on-nan stop exclude each other"},
+       "train: --cuda-graph and --on-nan stop cannot be combined"},
       {[](auto& a) { a.cuda_graph = true, a.limits.on_nan = "skip"; },
-       "train: --cuda-graph and --on-nan skip exclude each other: a replayed step updates the "
+       "train: --cuda-graph and --on-nan skip cannot be combined: a replayed step updates the "
        "weights before the host knows its loss; choose one"},
       {[](auto& a) {
          a.cuda_graph = a.schedule.cycle_momentum = true;
          a.schedule.schedules = {"one-cycle"};
        },
-       "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of a replayed "
-       "step "
-       "is that of the recorded one; remove one of them"},
+       "train: --cuda-graph and --cycle-momentum cannot be combined: the momentum of a replayed "
+       "step is that of the recorded one; remove one of them"},
   };
   for (const Case& each : cases) {
     TrainArguments arguments;
@@ -477,13 +476,14 @@ TEST(TrainSettings, TurnPhotographsOfAFolderOnly) {
   };
   arguments.recipe = "mnist";
   EXPECT_EQ(refusal(),
-            "train: --exif-transpose changes nothing for mnist, which reads no folder of images; "
+            "train: --exif-transpose has no effect on mnist, which reads no folder of images; "
             "remove --exif-transpose");
   arguments.recipe = "resnet50-split";
   EXPECT_TRUE(resolve(arguments).exif_transpose);
   arguments.data.reset();
-  EXPECT_THAT(refusal(), testing::StartsWith("train: --exif-transpose changes nothing for "
-                                             "resnet50-split without --data DIR"));
+  EXPECT_THAT(refusal(),
+              testing::StartsWith(
+                  "train: --exif-transpose has no effect on resnet50-split without --data DIR"));
 }
 
 TEST(TrainSettings, GiveTheTrainerItsSchedule) {
@@ -538,7 +538,7 @@ TEST(TrainSettings, GiveTheTrainerWhatItShallTell) {
   arguments.out = (directory / "run").string();
   arguments.limits.trace_steps = 7;
   arguments.limits.log_histograms_every_n_steps = 3;
-  EXPECT_EQ(refusal(), "train: --log-histograms-every-n-steps changes nothing without --logger");
+  EXPECT_EQ(refusal(), "train: --log-histograms-every-n-steps has no effect without --logger");
   arguments.logger = "csv";
   const TrainerOptions trainer = resolve(arguments).trainer;
   EXPECT_EQ(trainer.model_summary_depth, 1);

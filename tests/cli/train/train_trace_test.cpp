@@ -152,7 +152,7 @@ TEST_F(TrainTrace, TellsTheDoctorWhatLimitedTheRun) {
         "doctor: --json must not replace what a run has left", kept);
   }
   expect_one_error(run_to_end({LOCKSTEP_PROGRAM, "doctor", in_scratch("none")}), 1,
-                   "none does not exist: give the folder that `lockstep train --out` has written",
+                   "none does not exist: give the folder of a `lockstep train --out` run",
                    "no run");
 }
 

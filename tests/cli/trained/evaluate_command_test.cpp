@@ -123,7 +123,7 @@ TEST_F(EvaluateCommand, KnowsTheImagesOfTheRun) {
   const ProgramResult renamed = use("evaluate", {});  // also notes how the images are split
   EXPECT_EQ(renamed.exit_code, 1);
   EXPECT_EQ(renamed.error_lines(), 1);
-  EXPECT_THAT(renamed.err, HasSubstr("have other names than when the run began"));
+  EXPECT_THAT(renamed.err, HasSubstr("are not those of the run, so the images"));
 }
 
 TEST_F(EvaluateCommand, LeavesOutWhatCannotBeReadAndSaysSo) {
@@ -134,7 +134,8 @@ TEST_F(EvaluateCommand, LeavesOutWhatCannotBeReadAndSaysSo) {
   const ProgramResult result = use("evaluate", options);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.error_lines(), 1) << result.err;
-  EXPECT_THAT(result.err, AllOf(HasSubstr("error: evaluate: 1 of 6 images cannot be read"),
+  EXPECT_THAT(result.err, AllOf(HasSubstr("error: evaluate: 1 of 6 images cannot be read and was "
+                                          "not evaluated; the first: "),
                                 HasSubstr("new/class1/broken.png")));
   EXPECT_THAT(result.out, HasSubstr("\nunreadable  "));
   const nlohmann::json evaluated = read_json("e.json");
@@ -155,7 +156,7 @@ TEST_F(EvaluateCommand, KnowsTheSplitOfARunThatSkippedAFormat) {
   std::size_t unreadable = 0;
   for (const char* part : {"validation", "train"}) {
     const ProgramResult result = use("evaluate", {"--split", part, "--json", in_scratch("e.json")});
-    EXPECT_THAT(result.err, Not(HasSubstr("have other names"))) << part;
+    EXPECT_THAT(result.err, Not(HasSubstr("are not those of the run, so the images"))) << part;
     const nlohmann::json evaluated = read_json("e.json");
     images += evaluated["images"].get<std::size_t>();
     unreadable += evaluated["unreadable"].size();
@@ -165,7 +166,8 @@ TEST_F(EvaluateCommand, KnowsTheSplitOfARunThatSkippedAFormat) {
   EXPECT_EQ(unreadable, 2U);
   const ProgramResult all = use("evaluate", {"--data", in_scratch("photos")});
   EXPECT_EQ(all.exit_code, 1);
-  EXPECT_THAT(all.err, HasSubstr("error: evaluate: 2 of 22 images cannot be read"));
+  EXPECT_THAT(all.err,
+              HasSubstr("error: evaluate: 2 of 22 images cannot be read and were not evaluated"));
   EXPECT_THAT(all.out, HasSubstr("0.webp: is a WebP image"));
 }
 
@@ -206,8 +208,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
   const Case cases[] = {
       {{"--data", in_scratch("three")},
        1,
-       "checkpoint.safetensors: the network does not know 'class2'; the network has class0, "
-       "class1"},
+       "checkpoint.safetensors: the network has no class 'class2'; the network has class0, class1"},
       {{"--data", in_scratch("one")}, 1, "the class 'class1' is missing"},
       {{"--data", in_scratch("nosuch")}, 1, "nosuch does not exist"},
       {{"--split", "test"}, 2, "--split must be one of validation, train, all, got 'test'"},
@@ -216,7 +217,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
       {{"--sheet", "a.png", "--worst", "0"}, 2, "--sheet shows the worst images"},
       {{"--batch-size", "0"}, 2, "--batch-size must be from 1 to"},
       {{"--workers", "0"}, 2, "--workers must be from 1 to"},
-      {{"--csv", in_scratch("a"), "--json", in_scratch("a")}, 2, "must be two files"},
+      {{"--csv", in_scratch("a"), "--json", in_scratch("a")}, 2, "must name different files"},
   };
   for (const Case& each : cases) {
     expect_one_error(use("evaluate", each.arguments), each.exit_code, each.text, each.text);
@@ -231,9 +232,11 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
 TEST_F(EvaluateCommand, RefusesPartsThatTheDataDoesNotHave) {
   train_net("mnist", {"--batch-size", "32"});
   expect_one_error(use("evaluate", {"--split", "all"}), 2,
-                   "--split all is for classify and autoencoder only", "all of mnist");
+                   "--split all is available only for classify and autoencoder; use --split "
+                   "validation or train with mnist",
+                   "all of mnist");
   expect_one_error(use("evaluate", {"--exif-transpose"}), 2,
-                   "--exif-transpose changes nothing for mnist", "EXIF of mnist");
+                   "--exif-transpose has no effect on mnist", "EXIF of mnist");
   EXPECT_EQ(use("evaluate", {"--split", "train"}).exit_code, 0);
 }
 

@@ -181,12 +181,11 @@ TEST_F(PredictCommand, ReadsCheckpointsOfEarlierVersions) {
   const std::string image = in_scratch("photos/class0/000.png");
   const ProgramResult result = run({"predict", old, image, "--json", in_scratch("p.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(
-      result.err,
-      "note: " + old +
-          ", which an earlier version or another program wrote, does not say the names of its "
-          "classes and how its images are prepared; classes have their numbers as names, and "
-          "images are prepared as recipe classify does it now\n");
+  EXPECT_EQ(result.err,
+            "note: " + old +
+                ", which an earlier version or another program wrote, does not say the names of "
+                "its classes and how its images are prepared; classes are named by their numbers, "
+                "and images are prepared as in this version of recipe classify\n");
   const nlohmann::json classes = read_json("p.json")["images"][0]["classes"];
   ASSERT_EQ(classes.size(), 2U);
   const auto first = classes[0]["name"].get<std::string>();

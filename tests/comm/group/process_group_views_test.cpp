@@ -25,7 +25,7 @@ using testing_support::run_group;
 torch::Tensor ones(std::int64_t count) { return torch::ones({count}); }
 torch::Tensor conjugate() { return torch::ones({4}, torch::kComplexFloat).conj(); }
 torch::Tensor negative() { return torch::imag(conjugate()); }
-constexpr const char* kLazy = " is a lazy conjugate or negative; call resolve_conj() or";
+constexpr const char* kLazy = " is a lazy conjugate or negative view; call resolve_conj() or";
 
 struct Place {
   std::function<void(ProcessGroup&)> call;  // called on rank 1 of 2

@@ -112,7 +112,7 @@ TEST(DdpErrors, WhatOneRankFindsAllHear) {
        [](torch::nn::Linear& net, DdpOptions&) {
          for (const auto& parameter : net->parameters()) parameter.set_requires_grad(false);
        }},
-      {"rank 1: parameter 'bias' has a post-accumulate-grad hook of somebody else",
+      {"rank 1: parameter 'bias' already has a post-accumulate-grad hook",
        [](torch::nn::Linear& net, DdpOptions&) {
          torch::autograd::impl::set_post_acc_grad_hooks(net->bias, std::make_unique<Foreign>());
        }},
@@ -163,10 +163,10 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
     });
     EXPECT_THAT(errors[1],
                 AllOf(HasSubstr(with_norm ? "rank 1: parameter '1." : "rank 1: parameter '0."),
-                      HasSubstr("was Float [2"), HasSubstr("is Double"),
-                      HasSubstr("change the module first, then wrap it")));
-    EXPECT_THAT(errors[0],
-                AllOf(HasSubstr("rank 1 ended the group"), HasSubstr("change the module first")));
+                      HasSubstr("was Float [2"), HasSubstr("is now Double"),
+                      HasSubstr("construct it after changing the module")));
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 ended the group"),
+                                 HasSubstr("construct it after changing")));
   }
   const auto larger = run_group(2, "shm", [&](ProcessGroup group) {
     torch::nn::Linear net(2, 2);
@@ -176,10 +176,11 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
     ddp.forward(torch::ones({3, 2})).sum().backward();
   });
   EXPECT_THAT(larger[1], AllOf(HasSubstr("rank 1: parameter 'weight' was Float [2, 2]"),
-                               HasSubstr("the parameter is Float [5, 2]")));
+                               HasSubstr("the parameter is now Float [5, 2]")));
   EXPECT_THAT(larger[0], HasSubstr("rank 1 ended the group"));
   const std::pair<torch::Tensor, const char*> changes[] = {
-      {torch::ones({3}), "is Float [3]"}, {torch::ones({2}, torch::kFloat64), "is Double [2]"}};
+      {torch::ones({3}), "is now Float [3]"},
+      {torch::ones({2}, torch::kFloat64), "is now Double [2]"}};
   for (const auto& [changed, expected] : changes) {
     const auto buffers = run_group(2, "shm", [&, &changed = changed](ProcessGroup group) {
       torch::nn::BatchNorm1d net(2);
@@ -211,7 +212,7 @@ TEST(DdpErrors, NamesAModuleThatChangedBeforeItsBackward) {
       group.barrier();
     });
     EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 1: parameter '0."), HasSubstr("was Float [2"),
-                                 HasSubstr("is Double")))
+                                 HasSubstr("is now Double")))
         << is_first;
     EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group")) << is_first;
   }
@@ -227,9 +228,10 @@ TEST(DdpErrors, NamesAGradientOfAnotherKind) {
       if (group.rank() == 1) net->bias.mutable_grad() = torch::zeros({2}, torch::kFloat64);
       ddp.forward(torch::ones({3, 2})).sum().backward();
     });
-    EXPECT_THAT(errors[1], HasSubstr("rank 1: parameter 'bias' was Float [2] on cpu when "
-                                     "DistributedDataParallel was made and its gradient is Double "
-                                     "[2] on cpu now"));
+    EXPECT_THAT(
+        errors[1],
+        HasSubstr("rank 1: parameter 'bias' was Float [2] on cpu when DistributedDataParallel was "
+                  "constructed and its gradient is now Double [2] on cpu;"));
     EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group"));
   }
 }

@@ -291,7 +291,7 @@ TEST(PipelineDevices, AStageThatWasMovedAfterwardsIsNamed) {
           }
         }),
         HasSubstr("Pipeline: parameter 'weight' of stage 1 is on meta and was on cpu when the "
-                  "pipeline was made; make another pipeline after moving a stage"));
+                  "pipeline was constructed; construct another pipeline after moving a stage"));
   }
 }
 
@@ -540,7 +540,7 @@ TEST(DistributedPipelineTies, ThatCannotBeAreRefusedOnAllRanks) {
   EXPECT_THAT(message_of<ConfigError>([&] {
                 Pipeline({linear}, {torch::kCPU}, {.tied = {{"words", linear->weight}}});
               }),
-              HasSubstr("Pipeline: PipelineOptions::tied is for stages on ranks"));
+              HasSubstr("Pipeline: PipelineOptions::tied is only for DistributedPipeline"));
 }
 
 }  // namespace

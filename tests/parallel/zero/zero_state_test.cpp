@@ -529,15 +529,15 @@ TEST(ZeroMisuse, ParametersAndGradientsThatChanged) {
     std::function<void(ZeroNet&)> change;
   };
   const Case cases[] = {
-      {"on cpu now; change the module first, then wrap it",
+      {"on cpu; construct it after changing the module",
        [](ZeroNet& net) { net->to(torch::kFloat64); }},
-      {"parameter 'head.bias' was Float [7] on cpu when DistributedDataParallel was made and is "
-       "Float [4] on cpu now",
+      {"parameter 'head.bias' was Float [7] on cpu when DistributedDataParallel was constructed "
+       "and is now Float [4] on cpu",
        [](ZeroNet& net) { net->head->bias.set_data(net->head->bias.detach().narrow(0, 0, 4)); }},
       {"parameter 'extra.weight' was moved after",
        [](ZeroNet& net) { net->extra->weight.set_data(net->extra->weight.detach().t()); }},
-      {"parameter 'head.bias' has another gradient than backward() gave it, which the step would "
-       "not use; scale the tensors that gradients() returns",
+      {"parameter 'head.bias' has a different gradient tensor than the one backward() wrote, so "
+       "the step would ignore it; modify the tensors that gradients() returns in place",
        [](ZeroNet& net) { net->head->bias.mutable_grad() = net->head->bias.grad() * 0.5; }},
   };
   for (const Case& c : cases) {

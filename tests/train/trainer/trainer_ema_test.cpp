@@ -364,9 +364,9 @@ TEST(ModelEma, RefusesAParameterThatChanged) {
     const torch::Tensor own = weight.detach();
     weight.set_data(changed);
     const std::string expected = lockstep::str(
-        "ModelEma: parameter 'weight' was Float [2] on cpu when the average was made "
-        "and is ",
-        kind, " now; change the module first, then make the average");
+        "ModelEma: parameter 'weight' was Float [2] on cpu when the average was constructed and is "
+        "now ",
+        kind, "; construct it after changing the module");
     EXPECT_EQ(testing_support::message_of<ConfigError>([&] { ema.update(); }), expected);
     EXPECT_EQ(testing_support::message_of<ConfigError>([&] { const AveragedWeights all(&ema); }),
               expected);

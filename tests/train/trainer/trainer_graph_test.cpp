@@ -207,10 +207,9 @@ TEST(TrainerGraph, RefusesWhatAReplayWouldNotDo) {
                         "TrainerOptions::cuda_graph, or set TrainerOptions::device to cuda"));
   TrainerOptions anomaly = options(1);
   anomaly.detect_anomaly = true;
-  EXPECT_THAT(
-      refusal(anomaly, "single"),
-      HasSubstr("cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
-                "does not check values for NaN; remove one of them"));
+  EXPECT_THAT(refusal(anomaly, "single"),
+              HasSubstr("cuda_graph and detect_anomaly cannot be combined: a replayed backward "
+                        "pass does not check values for NaN; remove one of them"));
   TrainerOptions cycle = options(1);
   cycle.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
   EXPECT_THAT(refusal(cycle, "single"), HasSubstr("cuda_graph and cycle_momentum exclude"));
@@ -325,7 +324,7 @@ TEST(TrainerGraph, RefusesToReplayAStepOfAModuleThatChanged) {
     std::function<void(MnistNet&)> change;
   };
   const Case cases[] = {
-      {"' was moved to other memory after the step was recorded, which its replays do not see",
+      {"' was moved to other memory after the step was recorded, which replays would ignore",
        [](MnistNet& net) {
          for (torch::Tensor& each : net->parameters()) each.set_data(each.detach().clone());
        }},
@@ -393,7 +392,7 @@ TEST(RecordedMemory, NamesAParameterThatWasUnfrozen) {
   layer->bias.requires_grad_(true);
   EXPECT_EQ(message_of<ConfigError>([&] { memory.require_unchanged(); }),
             "Trainer: cuda_graph: parameter 'bias' was unfrozen after the step was recorded, which "
-            "its replays do not see; change the module before training, or remove "
+            "replays would ignore; change the module before training, or remove "
             "TrainerOptions::cuda_graph");
 }
 

@@ -500,7 +500,7 @@ TEST(TrainerOnNan, HasNamesAndRefusesAGraph) {
     run.cuda_graph = true;
     EXPECT_THAT(
         message_of<ConfigError>([&] { Trainer(run, make_strategy("single", group_of_one())); }),
-        HasSubstr(str("cuda_graph and on_nan ", to_string(policy), " exclude each other")));
+        HasSubstr(str("cuda_graph and on_nan ", to_string(policy), " cannot be combined")));
   }
 }
 

@@ -466,7 +466,7 @@ TEST(TrainerModes, MatricesAndConvolutionsFollowTheOptions) {
   EXPECT_FALSE(at::globalContext().benchmarkCuDNN());
   run.deterministic = true;
   EXPECT_THAT(message_of<ConfigError>([&] { fit_spied(run, task); }),
-              HasSubstr("Trainer: cudnn_benchmark and deterministic exclude each other"));
+              HasSubstr("Trainer: cudnn_benchmark and deterministic cannot be combined"));
 }
 
 TEST(TrainerModes, NameThePrecisionsOfMatrices) {

@@ -254,9 +254,10 @@ TEST(TrainerResume, SaysThatThereIsNothingToResume) {
   TrainerOptions run = options(1);
   run.checkpoints.directory = directory / "checkpoints";
   run.resume = true;
-  EXPECT_EQ(testing_support::message_of<CheckpointError>([&] { train(run); }),
-            "there is no checkpoint in " + run.checkpoints.directory.string() +
-                " to resume from; remove TrainerOptions::resume to begin a run");
+  EXPECT_EQ(
+      testing_support::message_of<CheckpointError>([&] { train(run); }),
+      "there is no checkpoint in " + run.checkpoints.directory.string() +
+          " to resume from; to start a new run, remove TrainerOptions::resume or set it to auto");
 }
 
 TEST(TrainerResume, ReplacesARunOnlyIfToldTo) {
@@ -288,7 +289,7 @@ TEST(TrainerResume, ReplacesARunOnlyIfToldTo) {
   EXPECT_TRUE(fs::exists(run.checkpoints.directory / "step-00000006"));
   run.resume = true;
   EXPECT_EQ(testing_support::message_of<ConfigError>([&] { train(run); }),
-            "Trainer: resume and overwrite exclude each other; remove one of them");
+            "Trainer: resume and overwrite cannot be combined; remove one of them");
 }
 
 // A trial keeps nothing, and a file of an earlier version is a checkpoint, too.

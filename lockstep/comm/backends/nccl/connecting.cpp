@@ -46,7 +46,7 @@ void connect_library(const c10::intrusive_ptr<c10d::Store>& store,
                      const c10d_adapter::Meanwhile& meanwhile, std::chrono::milliseconds timeout) {
   const auto has_given_up = std::make_shared<std::atomic<bool>>(false);
   auto view = c10::make_intrusive<c10d_adapter::GroupStore>(store, [has_given_up] {
-    if (*has_given_up) throw CommError("this rank has stopped connecting");
+    if (*has_given_up) throw CommError("this rank has given up connecting");
   });
   view->setTimeout(kNoStoreLimit);
   try {

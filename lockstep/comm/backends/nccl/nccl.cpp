@@ -148,7 +148,7 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
 void leave_split(const std::shared_ptr<comm::Backend>& parent, int world_rank, torch::Device device,
                  std::chrono::milliseconds timeout, const c10d_adapter::Meanwhile& meanwhile) {
   const auto where = [&] {
-    return lockstep::str("rank ", world_rank, ": cannot take part in a split over NCCL on ", device,
+    return lockstep::str("rank ", world_rank, ": cannot split the group over NCCL on ", device,
                          ": ");
   };
   try {
