@@ -410,7 +410,8 @@ TEST_F(DataCommand, TakesAFormatThatIsNotReadForADamagedImage) {
             "with --on-corrupt-image skip\n");
   const ProgramResult refused = run({"pack", images(), in_out("a.pack")});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("move it away, or skip it with --on-corrupt-image skip\n"));
+  EXPECT_THAT(refused.err,
+              HasSubstr("out of the folder, or skip it with --on-corrupt-image skip\n"));
   const ProgramResult packed =
       run({"pack", images(), in_out("a.pack"), "--on-corrupt-image", "skip"});
   ASSERT_EQ(packed.exit_code, 0) << packed.err;

@@ -154,7 +154,9 @@ TEST_F(ReportCommand, SaysWhatItCannotDo) {
     const char* text;
   };
   const Case cases[] = {
-      {{in_scratch("none")}, 1, "none does not exist: give the folder that `lockstep train --out`"},
+      {{in_scratch("none")},
+       1,
+       "none does not exist: give the folder of a `lockstep train --out` run"},
       {{}, 2, "RUN is required"},
       {{""}, 2, "must not be empty"},
       {{in_scratch("run"), "--out", in_scratch("no/page.html")}, 2, "report: --out: the folder "},

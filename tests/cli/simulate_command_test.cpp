@@ -51,7 +51,7 @@ TEST_F(SimulateCommand, PredictsFromARunOfItsOwn) {
 
   std::filesystem::remove(scratch / "run/trace.json");
   expect_one_error(simulate({in_scratch("run")}), 1,
-                   "run/trace.json: give the folder of a run that", "no trace");
+                   "run/trace.json: give the folder of a `lockstep train", "no trace");
 }
 
 TEST_F(SimulateCommand, SaysInOneLineWhatItCannotSimulate) {
@@ -61,7 +61,7 @@ TEST_F(SimulateCommand, SaysInOneLineWhatItCannotSimulate) {
       "no buckets of gradients to simulate; train with `lockstep train --strategy ddp`",
       "one process");
   expect_one_error(simulate({in_scratch("none")}), 1,
-                   "none does not exist: give the folder of a run that", "no run");
+                   "none does not exist: give the folder of a `lockstep train", "no run");
   expect_one_error(simulate({}), 2, "RUN is required", "no argument");
   expect_one_error(simulate({in_scratch("run"), "--ranks", "4..1"}), 2,
                    "simulate: --ranks: expected numbers of ranks", "ranks");

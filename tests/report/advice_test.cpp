@@ -584,7 +584,7 @@ TEST_F(RunFactsTest, NameTheFileThatIsNotOurs) {
   const auto refusal = [&] {
     return testing_support::message_of<DataError>([&] { report::read_run_facts(folder_.path()); });
   };
-  EXPECT_THAT(refusal(), HasSubstr("has no run.json: give the folder that"));
+  EXPECT_THAT(refusal(), HasSubstr("has no run.json: give the folder of a `lockstep"));
   folder_.write("run.json", "{");
   EXPECT_THAT(refusal(), HasSubstr("run.json is not JSON: line 1, column 2"));
   folder_.write("run.json", "{}");

@@ -370,11 +370,10 @@ TEST_F(TraceProfileTest, IsReadFromAProfile) {
 
 TEST_F(TraceProfileTest, NamesWhatIsMissing) {
   EXPECT_THAT(refusal(),
-              HasSubstr("run.json: give the folder of a run that `lockstep train --strategy ddp"));
+              HasSubstr("run.json: give the folder of a `lockstep train --strategy ddp"));
   folder_.write("run.json", record_of());
-  EXPECT_THAT(
-      refusal(),
-      HasSubstr("trace.json: give the folder of a run that `lockstep train --strategy ddp"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("trace.json: give the folder of a `lockstep train --strategy ddp"));
   folder_.write("run.json", "{");
   EXPECT_THAT(refusal(), HasSubstr("run.json is not JSON: line 1, column 2"));
   folder_.write("run.json", "{}");

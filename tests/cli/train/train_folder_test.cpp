@@ -318,7 +318,7 @@ TEST_F(TrainFolder, SkipsAFormatThatIsNotReadOnRequest) {
                                     "--max-epochs",  "1",   "--threads",    "1",
                                     "--accelerator", "cpu", "--cache",      "none"};
   expect_one_error(train_folder("classify", "photos", words), 1,
-                   "move it away, or skip it with --on-corrupt-image skip\n", "stops");
+                   "out of the folder, or skip it with --on-corrupt-image skip\n", "stops");
   words.insert(words.end(), {"--on-corrupt-image", "skip", "--json", in_scratch("run.json")});
   const ProgramResult result = train_folder("classify", "photos", words);
   EXPECT_EQ(result.exit_code, 0) << result.err;

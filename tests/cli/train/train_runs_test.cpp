@@ -300,7 +300,7 @@ TEST_F(TrainCommand, TellsAPipelineThatThereIsNoGpu) {
   result = run_on("cpu");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
-  expect_one_error(run_on("cuda"), 2, "--accelerator cuda needs 2 GPUs, and this process sees 0",
+  expect_one_error(run_on("cuda"), 2, "--accelerator cuda needs 2 GPUs, but this process sees 0",
                    "pipeline on GPUs");
 }
 

@@ -361,7 +361,7 @@ TEST(DdpErrors, RefusesAHookOfSomebodyElse) {
     DistributedDataParallel ddp(net, group);
   });
   for (const auto& error : errors)
-    EXPECT_THAT(error, HasSubstr("'fc1.bias' has a post-accumulate"));
+    EXPECT_THAT(error, HasSubstr("'fc1.bias' already has a post-accumulate"));
 }
 
 TEST(DdpErrors, NamesParametersWithoutGradient) {

@@ -212,7 +212,8 @@ TEST(TrainerGraph, RefusesWhatAReplayWouldNotDo) {
                         "pass does not check values for NaN; remove one of them"));
   TrainerOptions cycle = options(1);
   cycle.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
-  EXPECT_THAT(refusal(cycle, "single"), HasSubstr("cuda_graph and cycle_momentum exclude"));
+  EXPECT_THAT(refusal(cycle, "single"),
+              HasSubstr("cuda_graph and cycle_momentum cannot be combined"));
   StrategyOptions two;
   two.devices = {torch::kCPU, torch::kCPU};
   EXPECT_THAT(
