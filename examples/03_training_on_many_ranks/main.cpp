@@ -233,9 +233,10 @@ void average_over_valid_elements(ProcessGroup& group) {
   batch.y.narrow(0, 0, 3 + 7 * (group.rank() % 2)).fill_(kPadding);
 
   lockstep::MeanOverRanks mean(group);
-  const auto of_valid = torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kPadding);
+  const auto ignoring_padding =
+      torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kPadding);
   const auto sum_of_valid =
-      torch::nn::functional::CrossEntropyFuncOptions(of_valid).reduction(torch::kSum);
+      torch::nn::functional::CrossEntropyFuncOptions(ignoring_padding).reduction(torch::kSum);
   mean.start(batch.y.ne(kPadding).sum());  // the ranks add up their counts during the forward
   const auto sum = cross_entropy(ddp.forward(batch.x), batch.y, sum_of_valid);
   mean.of(sum).backward();
@@ -245,7 +246,7 @@ void average_over_valid_elements(ProcessGroup& group) {
   auto y = torch::empty({x.size(0)}, torch::kInt64);
   group.all_gather_into_tensor(x, batch.x);
   group.all_gather_into_tensor(y, batch.y);
-  const auto whole = cross_entropy(net(x), y, of_valid);
+  const auto whole = cross_entropy(net(x), y, ignoring_padding);
   const auto gradient = torch::autograd::grad({whole}, {net->weight})[0];
   require(torch::allclose(net->weight.grad(), gradient, 1e-5, 1e-6), "the mean of valid elements");
 }

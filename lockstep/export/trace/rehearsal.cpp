@@ -37,8 +37,8 @@ class Divergence : public Error {
  public:
   enum class Kind { kWay, kRead, kSizes };
 
-  explicit Divergence(const std::string& what, Kind of_what = Kind::kWay)
-      : Error(what), kind(of_what) {}
+  explicit Divergence(const std::string& what, Kind which = Kind::kWay)
+      : Error(what), kind(which) {}
 
   Kind kind;
 };
