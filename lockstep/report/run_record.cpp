@@ -178,24 +178,19 @@ std::string command_line(const std::string& left_out) {
   return join(words, " ");
 }
 
-RunRecord::RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on)
-    : file_(folder / kRecordFile), origin_(std::move(origin)), goes_on_(goes_on) {}
-
 RunRecord::RunRecord(const std::filesystem::path& folder, RunOrigin origin)
     : file_(folder / kRecordFile), origin_(std::move(origin)) {}
 
 void RunRecord::on_run_begin(const RunInfo& info) {
   started_ = utc_now();
-  if (!goes_on_) {
-    std::error_code ignored;  // writing the file fails with a better message
-    std::filesystem::create_directories(file_.parent_path(), ignored);
-  }
-  if (goes_on_.value_or(!info.resumed_from.empty())) {
+  std::error_code ignored;  // writing the file fails with a better message
+  std::filesystem::create_directories(file_.parent_path(), ignored);
+  if (!info.resumed_from.empty()) {
     const KeptRecord kept = kept_of(file_, info.first_epoch);
     epochs_before_ = kept.epochs.dump();
     commands_before_ = kept.commands.dump();
   } else {
-    std::error_code ignored;  // a trace of another run would pass for one of this run
+    // A trace of another run would pass for one of this run.
     std::filesystem::remove(file_.parent_path() / "trace.json", ignored);
   }
   so_far_.info = info;

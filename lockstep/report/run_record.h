@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +33,6 @@ struct LOCKSTEP_API RunOrigin {
 /// run removes the trace.json of an earlier one.
 class LOCKSTEP_API RunRecord : public Listener {
  public:
-  /// `goes_on`: whether the run resumes one that was recorded in `folder`.
-  RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on);
   /// RunInfo::resumed_from says whether the run resumes one. Creates `folder` when the run begins.
   explicit RunRecord(const std::filesystem::path& folder, RunOrigin origin = {});
 
@@ -49,7 +46,6 @@ class LOCKSTEP_API RunRecord : public Listener {
 
   const std::filesystem::path file_;
   const RunOrigin origin_;
-  const std::optional<bool> goes_on_;  // absent: as RunInfo says
   std::string started_{};
   std::string epochs_before_ = "[]";    // epochs of the resumed run, as JSON
   std::string commands_before_ = "[]";  // its commands, as JSON

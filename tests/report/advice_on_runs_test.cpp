@@ -123,7 +123,7 @@ void train_under(const Circumstances& how, const std::filesystem::path& folder,
   TrainerOptions run = train::options(how.epochs);
   run.limit_train_batches = kSteps;
   run.trace.file = folder / "trace.json";
-  RunRecord record(folder, {.local_ranks = 2, .processors = how.processors}, /*goes_on=*/false);
+  RunRecord record(folder, {.local_ranks = 2, .processors = how.processors});
   if (group.rank() == 0) run.listeners = {&record};
   SlowTask task(how, group.rank());
   Loader loader(images, DistributedSampler(images.size(), {.rank = group.rank(), .world_size = 2}),

@@ -27,10 +27,14 @@ using nlohmann::json;
 class RunRecordTest : public ::testing::Test {
  protected:
   json written() const { return json::parse(read_text(folder_ / "run.json")); }
-  RunRecord record(bool goes_on = false) const {
-    return {folder_.path(),
-            {.versions = {{"lockstep", "0.1"}}, .command = "lockstep train mnist"},
-            goes_on};
+  RunRecord record() const {
+    return RunRecord(folder_.path(),
+                     {.versions = {{"lockstep", "0.1"}}, .command = "lockstep train mnist"});
+  }
+  static RunInfo resumed_info() {
+    RunInfo info = sample_info();
+    info.resumed_from = "checkpoints/step-00000469";
+    return info;
   }
 
   TemporaryDirectory folder_;
@@ -61,7 +65,7 @@ TEST_F(RunRecordTest, IsThereFromTheBeginningOn) {
 
 // The advice about a run divides its host's processors among these ranks.
 TEST_F(RunRecordTest, KnowsItsShareOfTheHost) {
-  RunRecord run(folder_.path(), {.local_ranks = 3, .processors = 7}, false);
+  RunRecord run(folder_.path(), {.local_ranks = 3, .processors = 7});
   run.on_run_begin(sample_info());
   EXPECT_EQ(written()["local_ranks"], 3);
   EXPECT_EQ(written()["usable_processors"], 7);
@@ -71,7 +75,7 @@ TEST_F(RunRecordTest, KnowsItsShareOfTheHost) {
 
 // A program of its own need not know about hosts.
 TEST_F(RunRecordTest, HasOneRankOnTheHostUnlessTold) {
-  RunRecord run(folder_.path(), {}, false);
+  RunRecord run(folder_.path());
   run.on_run_begin(sample_info());
   const json now = written();
   EXPECT_EQ(now["local_ranks"], 1);
@@ -82,7 +86,7 @@ TEST_F(RunRecordTest, HasOneRankOnTheHostUnlessTold) {
 
 // Otherwise, later readers would take the old trace for this run's.
 // A program of its own need not know whether it resumes a run, or make the folder.
-TEST_F(RunRecordTest, FollowsTheRunUnlessTold) {
+TEST_F(RunRecordTest, FollowsTheRun) {
   const std::filesystem::path folder = folder_ / "runs/first";
   const auto epochs = [&] { return json::parse(read_text(folder / "run.json"))["epochs"].size(); };
   RunRecord first(folder, {.local_ranks = 0});
@@ -90,9 +94,8 @@ TEST_F(RunRecordTest, FollowsTheRunUnlessTold) {
   first.on_epoch_end(sample_epoch(1));
   EXPECT_EQ(epochs(), 1U);
   EXPECT_TRUE(json::parse(read_text(folder / "run.json"))["local_ranks"].is_null());
-  RunInfo resumed = sample_info();
+  RunInfo resumed = resumed_info();
   resumed.first_epoch = 2;
-  resumed.resumed_from = "checkpoints/step-00000469";
   RunRecord(folder).on_run_begin(resumed);
   EXPECT_EQ(epochs(), 1U) << "the run goes on";
   RunRecord(folder).on_run_begin(sample_info());
@@ -101,7 +104,7 @@ TEST_F(RunRecordTest, FollowsTheRunUnlessTold) {
 
 TEST_F(RunRecordTest, RemovesTheTraceOfAnEarlierRun) {
   folder_.write("trace.json", "{}");
-  record(/*goes_on=*/true).on_run_begin(sample_info());
+  record().on_run_begin(resumed_info());
   EXPECT_TRUE(std::filesystem::exists(folder_ / "trace.json"));
   record().on_run_begin(sample_info());
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
@@ -157,8 +160,7 @@ TEST_F(RunRecordTest, IsClosedByAnotherProcessOnlyWhileItSaysThatTheRunIsRunning
 }
 
 TEST_F(RunRecordTest, HasNoCredentials) {
-  RunRecord run(folder_.path(), {.command = "lockstep train --mlflow-uri=http://ada:secret@host"},
-                false);
+  RunRecord run(folder_.path(), {.command = "lockstep train --mlflow-uri=http://ada:secret@host"});
   run.on_run_begin(sample_info());
   run.on_exception(Error("no answer from https://secret@host/?access_token=secret timeout"));
   EXPECT_EQ(written()["command"], "lockstep train --mlflow-uri=http://***@host");
@@ -171,9 +173,9 @@ TEST_F(RunRecordTest, KeepsTheEpochsThatAResumedRunHadBefore) {
   first.on_run_begin(sample_info());
   for (int epoch = 1; epoch <= 3; ++epoch) first.on_epoch_end(sample_epoch(epoch));
   // The run resumed from a checkpoint after epoch 2.
-  RunInfo info = sample_info();
+  RunInfo info = resumed_info();
   info.first_epoch = 3;
-  RunRecord second = record(/*goes_on=*/true);
+  RunRecord second = record();
   second.on_run_begin(info);
   EpochReport again = sample_epoch(3);
   again.train_loss = 7;
@@ -201,10 +203,10 @@ TEST_F(RunRecordTest, HasEveryCommandOfTheRun) {
   folder_.write("run.json", R"({"command": "lockstep train mnist --lr 1", "started": "yesterday",
                                 "epochs": []})");  // of an earlier version, killed in its epoch 1
   for (const std::int64_t first_epoch : {1, 2, 2}) {
-    RunInfo info = sample_info();
+    RunInfo info = resumed_info();
     info.first_epoch = first_epoch;
     info.first_step = 5;
-    RunRecord run = record(/*goes_on=*/true);
+    RunRecord run = record();
     run.on_run_begin(info);
     run.on_epoch_end(sample_epoch(first_epoch));
   }
@@ -258,18 +260,18 @@ TEST_F(RunRecordTest, GivesBackItsEpochs) {
 
 TEST_F(RunRecordTest, GoesOnWithoutARecordThatCanBeRead) {
   folder_.write("run.json", "{");
-  RunInfo info = sample_info();
+  RunInfo info = resumed_info();
   info.first_epoch = 3;
-  RunRecord run = record(/*goes_on=*/true);
+  RunRecord run = record();
   run.on_run_begin(info);
   EXPECT_TRUE(written()["epochs"].empty());
 }
 
 TEST_F(RunRecordTest, KeepsNoEpochsOfARecordThatIsDamaged) {
   folder_.write("run.json", R"({"epochs": [{"epoch": 1}, {"train_loss": 7}]})");
-  RunInfo info = sample_info();
+  RunInfo info = resumed_info();
   info.first_epoch = 3;
-  RunRecord run = record(/*goes_on=*/true);
+  RunRecord run = record();
   run.on_run_begin(info);
   EXPECT_TRUE(written()["epochs"].empty());
 }

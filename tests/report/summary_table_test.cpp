@@ -111,7 +111,7 @@ TEST(SummaryTable, ShowsTheBestBesideTheLast) {
 // The record has the epochs before; the units are those of the last evaluation.
 TEST(SummaryTable, ShowsTheWholeOfAResumedRun) {
   const testing_support::TemporaryDirectory folder;
-  RunRecord first(folder.path(), {}, /*goes_on=*/false);
+  RunRecord first(folder.path(), {});
   first.on_run_begin(testing_support::sample_info());
   for (int epoch = 1; epoch <= 3; ++epoch) first.on_epoch_end(testing_support::sample_epoch(epoch));
   RunReport report = sample_report(0);

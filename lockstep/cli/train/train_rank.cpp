@@ -242,15 +242,13 @@ std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
     listeners.push_back(std::make_unique<report::JsonReport>(settings.json));
   }
   if (!settings.out.empty() && settings.trainer.fast_dev_run == 0) {
-    listeners.push_back(
-        std::make_unique<FlagRecord>(settings.out,
-                                     RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
-                                                            {"commit", build_commit()},
-                                                            {"libtorch", TORCH_VERSION}},
-                                               .command = command_line(),
-                                               .local_ranks = worker.local_world_size,
-                                               .processors = processors},
-                                     settings.resumes));
+    listeners.push_back(std::make_unique<FlagRecord>(
+        settings.out, RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
+                                             {"commit", build_commit()},
+                                             {"libtorch", TORCH_VERSION}},
+                                .command = command_line(),
+                                .local_ranks = worker.local_world_size,
+                                .processors = processors}));
     listeners.push_back(std::make_unique<report::PictureFile>(settings.out));
   }
   if (!settings.loggers.empty()) listeners.push_back(make_logging_listener(settings));
