@@ -1,5 +1,5 @@
-# Defines what `cmake --install` installs: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the public
-# headers and the program. With LOCKSTEP_SHARED, lockstep::lockstep is the shared library, which takes the place of the
+# Defines what `cmake --install` installs: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, lockstep::pch,
+# which also precompiles the headers that nearly every user's file includes, the public headers and the program. With LOCKSTEP_SHARED, lockstep::lockstep is the shared library, which takes the place of the
 # rooms. A user's project needs find_package(lockstep), with this prefix in CMAKE_PREFIX_PATH. A project without
 # CMake uses pkg-config.
 #
@@ -20,11 +20,21 @@ add_library(lockstep::lockstep ALIAS lockstep_lockstep)
 set_target_properties(lockstep_lockstep PROPERTIES EXPORT_NAME lockstep)
 target_link_libraries(lockstep_lockstep INTERFACE ${_installed_rooms})
 
+# The two kinds export targets with the same names.
+foreach(_kind static shared)
+  add_library(lockstep_pch_${_kind} INTERFACE)
+  set_target_properties(lockstep_pch_${_kind} PROPERTIES EXPORT_NAME pch)
+  target_precompile_headers(lockstep_pch_${_kind} INTERFACE <torch/torch.h> <lockstep/lockstep.h>)
+endforeach()
+target_link_libraries(lockstep_pch_static INTERFACE lockstep_lockstep)
+target_link_libraries(lockstep_pch_shared INTERFACE lockstep_shared)
+add_library(lockstep::pch ALIAS lockstep_pch_static)
+
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
-install(TARGETS ${_installed_rooms} lockstep_lockstep EXPORT lockstep_static ARCHIVE ${_static_component})
+install(TARGETS ${_installed_rooms} lockstep_lockstep lockstep_pch_static EXPORT lockstep_static ARCHIVE ${_static_component})
 install(EXPORT lockstep_static NAMESPACE lockstep:: FILE lockstepStaticTargets.cmake DESTINATION ${_package_dir}
         ${_static_component})
-install(TARGETS lockstep_shared EXPORT lockstep_shared LIBRARY ${_shared_component})
+install(TARGETS lockstep_shared lockstep_pch_shared EXPORT lockstep_shared LIBRARY ${_shared_component})
 install(EXPORT lockstep_shared NAMESPACE lockstep:: FILE lockstepSharedTargets.cmake DESTINATION ${_package_dir}
         ${_shared_component})
 install(CODE "set(SOURCE_DIR [==[${PROJECT_SOURCE_DIR}]==])\nset(INCLUDE_DIR [==[${CMAKE_INSTALL_INCLUDEDIR}]==])")

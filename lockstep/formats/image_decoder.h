@@ -7,7 +7,6 @@
 #include <span>
 #include <string_view>
 
-#include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 #include <lockstep/formats/jpeg.h>
 #include <lockstep/formats/png.h>
@@ -16,7 +15,7 @@ namespace lockstep::detail {
 
 /// A JpegDecoder and a PngDecoder behind one interface. Their headers describe use, cost,
 /// thread-safety and errors (jpeg.h has an example).
-class LOCKSTEP_API ImageDecoder {
+class ImageDecoder {
  public:
   explicit ImageDecoder(const ImageDecoderOptions& options = {}) : jpeg_(options), png_(options) {}
 

@@ -12,7 +12,6 @@
 #include <span>
 #include <string_view>
 
-#include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 
 namespace lockstep::detail {
@@ -31,7 +30,7 @@ namespace lockstep::detail {
 /// Cost: entropy decoding is sequential, so all rows from the top to the region's end are read, but
 /// only the blocks of the region are transformed. Progressive images are read completely first. Not
 /// thread-safe: use one decoder per thread. Prints nothing.
-class LOCKSTEP_API JpegDecoder {
+class JpegDecoder {
  public:
   explicit JpegDecoder(const ImageDecoderOptions& options = {});
   ~JpegDecoder();
@@ -60,7 +59,7 @@ class LOCKSTEP_API JpegDecoder {
 };
 
 /// The length of a side of `pixels` pixels at the scale eighths/8, rounded up.
-LOCKSTEP_API std::int64_t jpeg_side(std::int64_t pixels, int eighths);
+std::int64_t jpeg_side(std::int64_t pixels, int eighths);
 
 /// The smallest of the scales 1/8, 2/8, 4/8 and 8/8 at which `region` (of the image at full size)
 /// has at least `width` and `height` pixels; 8 if it has fewer at full size. The scales in between
@@ -71,12 +70,12 @@ LOCKSTEP_API std::int64_t jpeg_side(std::int64_t pixels, int eighths);
 /// 2/8 and 0.23 at 1/8. Resizing a reduced image is therefore not bit-equal to torchvision, which
 /// resizes the full decode. The error depends on how many reduced pixels remain, see
 /// ImageReader::reduced().
-LOCKSTEP_API int jpeg_eighths(const ImageRegion& region, std::int64_t width, std::int64_t height);
+int jpeg_eighths(const ImageRegion& region, std::int64_t width, std::int64_t height);
 
 /// The smallest region at the scale eighths/8 that covers `region` at full size. Pixel i at that
 /// scale covers pixels [i * 8/eighths, (i + 1) * 8/eighths) at full size. `region` rarely begins at
 /// the edge of a reduced pixel: it begins (region.left * eighths % 8) / 8 of a pixel after that
 /// edge.
-LOCKSTEP_API ImageRegion jpeg_region(const ImageRegion& region, int eighths);
+ImageRegion jpeg_region(const ImageRegion& region, int eighths);
 
 }  // namespace lockstep::detail

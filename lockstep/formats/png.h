@@ -14,7 +14,6 @@
 #include <string>
 #include <string_view>
 
-#include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 
 namespace lockstep::detail {
@@ -24,7 +23,7 @@ namespace lockstep::detail {
 /// Cost: rows from the top to the region's end are unpacked; an interlaced image is decoded
 /// completely, into memory that is kept for the next image. Not thread-safe: use one decoder per
 /// thread. Prints nothing.
-class LOCKSTEP_API PngDecoder {
+class PngDecoder {
  public:
   explicit PngDecoder(const ImageDecoderOptions& options = {});
   ~PngDecoder();
@@ -58,6 +57,6 @@ class LOCKSTEP_API PngDecoder {
 
 /// Encodes width * height pixels of RGB, row by row, as the content of a PNG file. Throws an
 /// InternalError if `pixels` has the wrong size.
-LOCKSTEP_API std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height);
+std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height);
 
 }  // namespace lockstep::detail

@@ -7,7 +7,6 @@
 
 #include <torch/types.h>
 
-#include <lockstep/core/export.h>
 #include <lockstep/optim/update_rule.h>
 
 namespace lockstep::detail {
@@ -15,7 +14,7 @@ namespace lockstep::detail {
 /// Parameters that step together and have equal step counts share one count. The host knows which
 /// parameters these are; only the device knows the count, because it may replay steps or skip some
 /// whose gradients were not finite. Not thread-safe.
-class LOCKSTEP_API DeviceCounts {
+class DeviceCounts {
  public:
   struct Count {
     std::vector<std::size_t> members;  ///< indices of parameters

@@ -15,7 +15,6 @@
 
 #include <torch/types.h>
 
-#include <lockstep/core/export.h>
 #include <lockstep/optim/update_rule.h>
 
 namespace lockstep::detail {
@@ -23,12 +22,12 @@ namespace lockstep::detail {
 /// The addresses of each parameter and its gradient; null for a gradient that is undefined, sparse,
 /// or a lazy conjugate or negative.
 using Addresses = std::vector<const void*>;
-LOCKSTEP_API Addresses addresses_of(const Tensors& parameters);
+Addresses addresses_of(const Tensors& parameters);
 
 /// Finds the runs by address. Memory between two parameters, or after the last one, is included
 /// only if it is less than 64 bytes of zeros within one storage on the CPU, and if this also holds
 /// for the gradients. Shares and holds the memory of both. Not thread-safe.
-class LOCKSTEP_API FlatRuns {
+class FlatRuns {
  public:
   /// Parameters without a gradient are in no run.
   explicit FlatRuns(const Tensors& parameters);

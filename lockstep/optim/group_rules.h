@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/core/export.h>
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/optim/update_rule.h>
 
@@ -14,10 +13,10 @@ namespace lockstep::detail {
 /// Returns `groups` with each parameter once, under its first name. Throws ConfigError if there is
 /// no group, the options are of different optimizers, a parameter is in two groups, or two
 /// parameters have the same name.
-LOCKSTEP_API std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
+std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
 
 /// The update rules of the groups and their learning rates. Not thread-safe.
-class LOCKSTEP_API GroupRules {
+class GroupRules {
  public:
   /// Throws ConfigError for invalid options.
   explicit GroupRules(const std::vector<ParameterGroup>& groups);

@@ -9,7 +9,6 @@
 
 #include <torch/types.h>
 
-#include <lockstep/core/export.h>
 #include <lockstep/optim/device_counts.h>
 #include <lockstep/optim/flat_runs.h>
 #include <lockstep/optim/parameter_groups.h>
@@ -19,7 +18,7 @@ namespace lockstep::detail {
 
 /// Calls the rule once per step, with flat tensors for parameters that are adjacent in memory and
 /// have adjacent gradients (FlatRuns). Not thread-safe.
-class LOCKSTEP_API GroupStep {
+class GroupStep {
  public:
   /// `rule` belongs to the group's options and must outlive this object. The group has each
   /// parameter once. Throws ConfigError if a parameter's memory has holes or overlaps.

@@ -5,6 +5,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/optim/group_rules.h>
+#include <lockstep/optim/group_step.h>
 
 namespace lockstep {
 namespace {
@@ -26,6 +28,13 @@ void require_separate_memory(const std::vector<ParameterGroup>& groups) {
 
 }  // namespace
 
+struct Optimizer::Groups {
+  explicit Groups(const std::vector<ParameterGroup>& groups) : rules(groups) {}
+
+  detail::GroupRules rules;
+  std::vector<detail::GroupStep> steps;
+};
+
 Optimizer::Optimizer(const torch::nn::Module& module, const OptimizerOptions& options)
     : Optimizer(trainable_parameters(module), options) {}
 
@@ -35,14 +44,18 @@ Optimizer::Optimizer(const NamedTensors& parameters, const OptimizerOptions& opt
 Optimizer::Optimizer(std::vector<ParameterGroup> groups)
     : Optimizer(Checked{detail::checked_groups(std::move(groups))}) {}
 
-Optimizer::Optimizer(const Checked& given) : rules_(given.groups) {
+Optimizer::Optimizer(const Checked& given) : groups_(std::make_unique<Groups>(given.groups)) {
   require_separate_memory(given.groups);
   for (std::size_t g = 0; g < given.groups.size(); ++g) {
-    groups_.emplace_back(given.groups[g], rules_[g]);
-    const Tensors& own = groups_.back().parameters();
+    const Tensors& own =
+        groups_->steps.emplace_back(given.groups[g], groups_->rules[g]).parameters();
     parameters_.insert(parameters_.end(), own.begin(), own.end());
   }
 }
+
+Optimizer::~Optimizer() = default;
+Optimizer::Optimizer(Optimizer&&) noexcept = default;
+Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 
 void Optimizer::step() { step_groups({}); }
 
@@ -56,36 +69,46 @@ void Optimizer::step_unless(const torch::Tensor& found_inf) {
 }
 
 void Optimizer::step_groups(const torch::Tensor& found_inf) {
-  for (const detail::GroupStep& group : groups_) group.require_steppable(found_inf);
-  for (detail::GroupStep& group : groups_) group.step(found_inf);
+  for (const detail::GroupStep& group : groups_->steps) group.require_steppable(found_inf);
+  for (detail::GroupStep& group : groups_->steps) group.step(found_inf);
 }
 
 void Optimizer::set_capturable(bool on) {
-  for (detail::GroupStep& group : groups_) group.set_capturable(on);
+  for (detail::GroupStep& group : groups_->steps) group.set_capturable(on);
   capturable_ = on;
 }
 
 void Optimizer::write_lrs() {
-  for (detail::GroupStep& group : groups_) group.write_lr();
+  for (detail::GroupStep& group : groups_->steps) group.write_lr();
 }
 
+std::size_t Optimizer::groups() const { return groups_->rules.size(); }
+
+const std::string& Optimizer::name() const { return groups_->rules[0].name(); }
+
+double Optimizer::lr(std::size_t group) const { return groups_->rules.lr(group); }
+
+double Optimizer::momentum(std::size_t group) const { return groups_->rules.momentum(group); }
+
+void Optimizer::set_momentum(double momentum) { groups_->rules.set_momentum_of_all(momentum); }
+
 void Optimizer::set_lr(std::size_t group, double lr) {
-  rules_.set_lr(group, lr);
-  groups_[group].write_lr();
+  groups_->rules.set_lr(group, lr);
+  groups_->steps[group].write_lr();
 }
 
 void Optimizer::set_lr(double lr) {
-  rules_.set_lr_of_all(lr);
+  groups_->rules.set_lr_of_all(lr);
   write_lrs();
 }
 
 void Optimizer::scale_lr(double factor) {
-  rules_.scale_lr(factor);
+  groups_->rules.scale_lr(factor);
   write_lrs();
 }
 
 void Optimizer::zero_grad() {
-  for (detail::GroupStep& group : groups_) group.zero_grad();
+  for (detail::GroupStep& group : groups_->steps) group.zero_grad();
 }
 
 Tensors Optimizer::gradients() const {
@@ -98,7 +121,7 @@ Tensors Optimizer::gradients() const {
 
 NamedTensors Optimizer::state() const {
   NamedTensors all;
-  for (const detail::GroupStep& group : groups_) {
+  for (const detail::GroupStep& group : groups_->steps) {
     NamedTensors own = group.state();
     std::move(own.begin(), own.end(), std::back_inserter(all));
   }

@@ -9,15 +9,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
 
 #include <lockstep/core/export.h>
-#include <lockstep/optim/group_rules.h>
-#include <lockstep/optim/group_step.h>
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/optim/update_rule.h>
 
@@ -43,6 +41,9 @@ class LOCKSTEP_API Optimizer {
   /// parameter_groups.h. Throws ConfigError unless all are options of one optimizer, and for a
   /// parameter in two groups. A parameter in no group is not stepped.
   explicit Optimizer(std::vector<ParameterGroup> groups);
+  ~Optimizer();
+  Optimizer(Optimizer&&) noexcept;
+  Optimizer& operator=(Optimizer&&) noexcept;
 
   /// Throws ConfigError, with nothing changed, for a sparse gradient that the options do not allow,
   /// and for a parameter with a gradient whose type, shape or device is no longer that of its
@@ -69,23 +70,23 @@ class LOCKSTEP_API Optimizer {
   /// step() skips these, and gradients whose type, shape or device is no longer the parameter's.
   void zero_grad();
 
-  std::size_t groups() const { return rules_.size(); }
+  std::size_t groups() const;
   /// lr() and set_lr() throw ConfigError if there is no such group.
-  double lr(std::size_t group = 0) const { return rules_.lr(group); }
+  double lr(std::size_t group = 0) const;
   void set_lr(std::size_t group, double lr);
   void set_lr(double lr);
   /// Sets each group's learning rate to `factor` times the one in its options, as schedules do.
   void scale_lr(double factor);
 
   /// SGD's momentum, or the beta1 of Adam and AdamW. Throws ConfigError if there is no such group.
-  double momentum(std::size_t group = 0) const { return rules_.momentum(group); }
+  double momentum(std::size_t group = 0) const;
   /// Sets the momentum of all groups, as a one-cycle schedule does. Throws ConfigError for a value
   /// that is invalid in the options, and for an SGD made without momentum, which has no buffer for
   /// it.
-  void set_momentum(double momentum) { rules_.set_momentum_of_all(momentum); }
+  void set_momentum(double momentum);
 
-  const std::string& name() const { return rules_[0].name(); }  ///< "sgd", "adam", "adamw"
-  const Tensors& parameters() const { return parameters_; }     ///< parameters of all groups
+  const std::string& name() const;                           ///< "sgd", "adam", "adamw"
+  const Tensors& parameters() const { return parameters_; }  ///< parameters of all groups
   /// The gradients that are defined.
   Tensors gradients() const;
 
@@ -104,8 +105,8 @@ class LOCKSTEP_API Optimizer {
   void step_groups(const torch::Tensor& found_inf);
 
   bool capturable_ = false;
-  detail::GroupRules rules_;
-  std::vector<detail::GroupStep> groups_;
+  struct Groups;
+  std::unique_ptr<Groups> groups_;
   Tensors parameters_;  // parameters of all groups
 };
 

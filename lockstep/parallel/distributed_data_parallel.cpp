@@ -1,6 +1,7 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 
 #include <numeric>
+#include <optional>
 
 #include <ATen/MemoryOverlap.h>
 
@@ -11,7 +12,10 @@
 #include <lockstep/optim/tensor_kind.h>
 #include <lockstep/parallel/ddp/agreement.h>
 #include <lockstep/parallel/ddp/misuse_hint.h>
+#include <lockstep/parallel/ddp/module_buffers.h>
+#include <lockstep/parallel/ddp/reducer.h>
 #include <lockstep/parallel/ddp/sparse_parameters.h>
+#include <lockstep/parallel/ddp/wrapped_parameters.h>
 
 namespace lockstep {
 namespace {
@@ -145,8 +149,18 @@ std::vector<bool> check_locally(const torch::nn::Module& module,
 
 }  // namespace
 
+struct DdpCore::Parts {
+  std::optional<detail::ModuleBuffers> buffers;
+  std::optional<SyncBatchNorm> sync_batch_norm;
+  // Always set after construction, like the reducer.
+  std::optional<detail::WrappedParameters> wrapped;
+  std::optional<detail::Reducer> reducer;
+  /// Reducer::arrivals() at the last forward that recorded a graph; empty before the first one.
+  std::optional<std::int64_t> arrivals_at_forward;
+};
+
 DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options)
-    : group_(std::move(group)), options_(options) {
+    : group_(std::move(group)), options_(options), parts_(std::make_unique<Parts>()) {
   auto parameters = parameters_to_wrap(module);
   std::vector<bool> sparse;
   std::string problem;
@@ -161,8 +175,8 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     broadcast_state(module, group_);
   }
   if (group_.size() > 1 && options.broadcast_buffers) {
-    buffers_.emplace(module, group_);
-    if (buffers_->empty()) buffers_.reset();
+    parts_->buffers.emplace(module, group_);
+    if (parts_->buffers->empty()) parts_->buffers.reset();
   }
   if (group_.size() > 1 && options.sync_batch_norm) {
     // In a shared group, its small messages would wait behind whole buckets. Over NCCL, kernels of
@@ -170,25 +184,29 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     // occupies only a few multiprocessors, so neither group blocks the other.
     std::vector<int> all(static_cast<std::size_t>(group_.size()));
     std::iota(all.begin(), all.end(), 0);
-    sync_batch_norm_ = convert_sync_batchnorm(module, *group_.new_group(all));
+    parts_->sync_batch_norm = convert_sync_batchnorm(module, *group_.new_group(all));
   }
-  wrapped_.emplace(module, parameters);
-  reducer_.emplace(std::move(parameters), sparse, group_,
-                   detail::ReducerOptions{
-                       {mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)},
-                       options.find_unused_parameters,
-                       options.static_graph,
-                       options.parameter_memory});
+  parts_->wrapped.emplace(module, parameters);
+  parts_->reducer.emplace(std::move(parameters), sparse, group_,
+                          detail::ReducerOptions{{mebibytes(options.first_bucket_cap_mb),
+                                                  mebibytes(options.bucket_cap_mb)},
+                                                 options.find_unused_parameters,
+                                                 options.static_graph,
+                                                 options.parameter_memory});
 }
+
+DdpCore::~DdpCore() = default;
+DdpCore::DdpCore(DdpCore&&) noexcept = default;
+DdpCore& DdpCore::operator=(DdpCore&&) noexcept = default;
 
 // True if a forward has recorded a graph and no gradient has arrived since: that graph may hold
 // buffers, which must not change.
 bool DdpCore::graph_may_need_buffers() const {
-  return arrivals_at_forward_ && *arrivals_at_forward_ == reducer_->arrivals();
+  return parts_->arrivals_at_forward && *parts_->arrivals_at_forward == parts_->reducer->arrivals();
 }
 
 void DdpCore::require_all_wrapped() {
-  const std::string problem = wrapped_->why_not_all();
+  const std::string problem = parts_->wrapped->why_not_all();
   if (problem.empty()) return;
   const ConfigError error(str("rank ", group_.rank(), ": ", problem));
   group_.abort(error.what());
@@ -196,48 +214,52 @@ void DdpCore::require_all_wrapped() {
 }
 
 void DdpCore::before_forward() {
-  reducer_->require_idle();
+  parts_->reducer->require_idle();
   require_all_wrapped();
-  reducer_->expect_backward();
-  if (reducer_->synchronizes() && !graph_may_need_buffers()) {
+  parts_->reducer->expect_backward();
+  if (parts_->reducer->synchronizes() && !graph_may_need_buffers()) {
     parallel::with_hint("before a forward(), when buffers are sent", [&] { broadcast_buffers(); });
   }
-  if (torch::GradMode::is_enabled()) arrivals_at_forward_ = reducer_->arrivals();
+  if (torch::GradMode::is_enabled()) parts_->arrivals_at_forward = parts_->reducer->arrivals();
 }
 
-void DdpCore::after_forward() { reducer_->forward_ended(); }
+void DdpCore::after_forward() { parts_->reducer->forward_ended(); }
 
 void DdpCore::broadcast_buffers() {
-  if (buffers_) buffers_->broadcast(buffer_source_);
+  if (parts_->buffers) parts_->buffers->broadcast(buffer_source_);
 }
 
-void DdpCore::register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
+void DdpCore::register_comm_hook(CommHook hook) {
+  parts_->reducer->register_comm_hook(std::move(hook));
+}
 
 void DdpCore::step_without_backward() {
-  if (!reducer_->synchronizes()) return;
+  if (!parts_->reducer->synchronizes()) return;
   before_forward();
-  reducer_->reduce_without_backward();
-  arrivals_at_forward_.reset();  // no forward, no graph
+  parts_->reducer->reduce_without_backward();
+  parts_->arrivals_at_forward.reset();  // no forward, no graph
 }
 
-double DdpCore::communication_seconds() const { return reducer_->times().exposed_seconds(); }
+double DdpCore::communication_seconds() const { return parts_->reducer->times().exposed_seconds(); }
 
-void DdpCore::settle_times() { reducer_->settle_times(); }
+void DdpCore::settle_times() { parts_->reducer->settle_times(); }
+
+const detail::Reducer* DdpCore::reducer() const { return &*parts_->reducer; }
 
 DdpStatistics DdpCore::statistics() {
   settle_times();
-  return detail::summarize(reducer_->grad_buckets(), reducer_->times(), group_);
+  return detail::summarize(parts_->reducer->grad_buckets(), parts_->reducer->times(), group_);
 }
 
 void DdpCore::write_trace(const std::filesystem::path& path) {
   settle_times();
-  detail::write_ddp_trace(path, reducer_->grad_buckets(), reducer_->times(), group_);
+  detail::write_ddp_trace(path, parts_->reducer->grad_buckets(), parts_->reducer->times(), group_);
 }
 
 std::vector<Span> DdpCore::spans(const std::string& group_name) const {
-  reducer_->settle_times();
+  parts_->reducer->settle_times();
   std::vector<Span> spans =
-      detail::ddp_spans(reducer_->grad_buckets(), reducer_->times(), group_name);
+      detail::ddp_spans(parts_->reducer->grad_buckets(), parts_->reducer->times(), group_name);
   // Backward reduces nothing: ZeRO's step reads the ranks' shared memory between barriers.
   if (options_.parameter_memory == ParameterMemory::kShared && group_.size() > 1) {
     std::erase_if(spans, [](const Span& span) { return span.track.starts_with("bucket "); });
@@ -246,8 +268,8 @@ std::vector<Span> DdpCore::spans(const std::string& group_name) const {
 }
 
 bool DdpCore::synchronize(bool on) {
-  const bool before = reducer_->synchronizes();
-  reducer_->set_synchronize(on);
+  const bool before = parts_->reducer->synchronizes();
+  parts_->reducer->set_synchronize(on);
   return before;
 }
 

@@ -17,7 +17,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,11 +27,14 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/export.h>
 #include <lockstep/parallel/base/wrapped_module.h>
+#include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/ddp/ddp_statistics.h>
-#include <lockstep/parallel/ddp/module_buffers.h>
-#include <lockstep/parallel/ddp/reducer.h>
-#include <lockstep/parallel/ddp/wrapped_parameters.h>
+#include <lockstep/parallel/ddp/grad_bucket.h>
 #include <lockstep/parallel/sync_batch_norm.h>
+
+namespace lockstep::detail {
+class Reducer;
+}
 
 namespace lockstep {
 
@@ -68,6 +70,9 @@ class LOCKSTEP_API DdpCore {
  public:
   /// Collective. Throws ConfigError, on every rank, if the ranks' models or options differ.
   DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options = {});
+  ~DdpCore();
+  DdpCore(DdpCore&&) noexcept;
+  DdpCore& operator=(DdpCore&&) noexcept;
 
   /// Collective if the module has buffers. Call it before each forward. Throws ConfigError and
   /// aborts the group for a parameter that requires a gradient now but did not require one, or did
@@ -123,7 +128,7 @@ class LOCKSTEP_API DdpCore {
 
   const ProcessGroup& group() const { return group_; }
   const DdpOptions& options() const { return options_; }
-  const detail::Reducer* reducer() const { return &*reducer_; }
+  const detail::Reducer* reducer() const;
 
  private:
   void require_all_wrapped();
@@ -133,14 +138,9 @@ class LOCKSTEP_API DdpCore {
   ProcessGroup group_;
   DdpOptions options_;
   double synchronization_seconds_ = 0;
-  std::optional<detail::ModuleBuffers> buffers_;
   int buffer_source_ = 0;
-  std::optional<SyncBatchNorm> sync_batch_norm_;
-  // Always set after construction, like the reducer.
-  std::optional<detail::WrappedParameters> wrapped_;
-  std::optional<detail::Reducer> reducer_;
-  /// Reducer::arrivals() at the last forward that recorded a graph; empty before the first one.
-  std::optional<std::int64_t> arrivals_at_forward_;
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
 };
 
 /// `Module` is a ModuleHolder such as Net or torch::nn::Sequential, or a shared_ptr to a module.

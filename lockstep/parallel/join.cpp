@@ -5,6 +5,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/parallel/ddp/reducer.h>
 
 namespace lockstep {
 

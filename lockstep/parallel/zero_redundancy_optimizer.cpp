@@ -7,6 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/parallel/ddp/bucket_slices.h>
+#include <lockstep/parallel/ddp/reducer.h>
 #include <lockstep/parallel/zero/sharded_step.h>
 
 namespace lockstep {

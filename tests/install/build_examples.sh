@@ -20,22 +20,21 @@ configure() {  # configure EXAMPLE BUILD CMAKE_ARGUMENT...
   cmake -S "$folder" -B "$work/$into" -G Ninja "-DCMAKE_CXX_FLAGS=$strict" "${arguments[@]}" "$@" \
     >"$work/configure-$into.log"
 }
-# LibTorch's headers would take most of the time, so that all examples use them precompiled, with the flags of the
-# first one. build_without_cmake, which does not, shows that lockstep.h includes what it needs.
-precompiled=$work/precompiled/libtorch.h
+# The headers would take most of the time, so that all examples use those that example 01 precompiles, which is linked to
+# lockstep::pch for this purpose. build_without_cmake, which does not, shows that lockstep.h includes what it needs.
+header=CMakeFiles/distributed.dir/cmake_pch.hxx
 precompile() {
-  mkdir -p "$(dirname "$precompiled")"
-  echo '#include <torch/torch.h>' >"$precompiled"
-  # CMake reads this after project(), so that its own compiler checks do not use LibTorch.
-  echo "add_compile_options(-include $precompiled)" >"$work/precompiled/options.cmake"
-  configure 01_distributed_data_parallel flags
-  local command
-  command=$(ninja -C "$work/flags" -t commands distributed | sed -n 's/ -MD .*//p')
-  # shellcheck disable=SC2086
-  $command -x c++-header "$precompiled" -o "$precompiled.gch"
+  # CMake reads these files after project(), so that its own compiler checks do not use the header.
+  cat >"$work/with-pch.cmake" <<'END'
+cmake_language(DEFER CALL target_link_libraries distributed PRIVATE lockstep::pch)
+cmake_language(DEFER CALL target_precompile_headers single REUSE_FROM distributed)
+END
+  echo "add_compile_options(-include $work/build/$header)" >"$work/with-header.cmake"
+  configure 01_distributed_data_parallel build "-DCMAKE_PROJECT_INCLUDE=$work/with-pch.cmake"
+  cmake --build "$work/build" -j 1 --target "$header.gch"
 }
 build() {  # build EXAMPLE BUILD
-  configure "$1" "$2" "-DCMAKE_PROJECT_INCLUDE=$work/precompiled/options.cmake"
+  configure "$1" "$2" "-DCMAKE_PROJECT_INCLUDE=$work/with-header.cmake"
   cmake --build "$work/$2" -j 1
 }
 build_without_cmake() {  # with the flags of pkg-config
@@ -72,7 +71,7 @@ without_cmake=$!
 precompile
 wait "$without_cmake"
 {
-  build 01_distributed_data_parallel build
+  cmake --build "$work/build" -j 1
   build 03_training_on_many_ranks training
   build 05_training_loop loop
   build 07_data_parallel parallel

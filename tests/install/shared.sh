@@ -50,6 +50,13 @@ for module in "$build"/lockstep_*.so; do
 done
 echo "liblockstep.so: $(stat -L -c %s "$library") bytes, $exported exported names"
 
+# build_examples.sh uses the same target of the static libraries.
+targets=$(find "$work/prefix" -name lockstepSharedTargets.cmake)
+grep -F -A3 'set_target_properties(lockstep::pch ' "$targets" >"$work/pch.txt" || fail "$targets does not define lockstep::pch"
+grep -F 'INTERFACE_LINK_LIBRARIES "lockstep::lockstep"' "$work/pch.txt" || fail "lockstep::pch: $(cat "$work/pch.txt")"
+grep -F 'INTERFACE_PRECOMPILE_HEADERS "<torch/torch.h>;<lockstep/lockstep.h>"' "$work/pch.txt" ||
+  fail "lockstep::pch: $(cat "$work/pch.txt")"
+
 arguments=("${@//@prefix@/$work/prefix}")
 build() {  # build FOLDER TARGET
   cmake -S "$source/$1" -B "$work/$2" -G Ninja "${arguments[@]}" >"$work/configure-$2.log"

@@ -10,7 +10,8 @@ Then come call_style.cpp (the calls that the guides show), readme.cpp and from_p
 docs/from_pytorch.md), and with clang++ the examples, which build_examples.sh compiles with the same warnings with g++.
 Nothing is optimised or linked.
 
-Before that, each of ENTRANCES compiled below C++20 must give a single error, and two checks read the texts. A header
+Before that, each of ENTRANCES compiled below C++20 must give a single error, a check of what lockstep.h adds to the
+preprocessed torch/torch.h keeps it cheap to compile, and two checks read the texts. A header
 that names something in LibTorch must include a header of LibTorch, directly or through others, because the
 precompiled header would hide a missing #include. And call_style.cpp must contain every options aggregate of the
 headers that it includes.
@@ -31,6 +32,11 @@ ALL, TYPES = "torch/torch.h", "torch/types.h"  # precompiled headers of LibTorch
 ENTRANCES = ("lockstep/lockstep.h", "lockstep/launch/launcher.h", "lockstep/train/trainer.h")
 CALL_STYLE = "tests/install/call_style.cpp"
 EXHAUSTIVE = os.environ.get("LOCKSTEP_EXHAUSTIVE") == "1"
+# What lockstep.h may add to a file that includes torch/torch.h: lines of our headers without blank lines and comments, and
+# headers of others that torch.h does not include. It has 3,400 lines, and takes a twentieth of torch.h's compilation time.
+MOST_LINES = 4000
+ADDED = {"any", "filesystem", "ranges", "span"}
+MARKER = re.compile(r'# \d+ "([^"]+)"(.*)')  # the flag 1 marks the beginning of an included file
 SHOWN = (CALL_STYLE, "tests/install/readme.cpp", "tests/install/from_pytorch.cpp")
 
 
@@ -113,6 +119,10 @@ class Compiler:
     def compile(self, what, path, precompiled):
         self.check([*self.command, *self.with_header[precompiled], "-fsyntax-only", str(path)], what)
 
+    def preprocess(self, headers):
+        command = [*self.command, "-E", str(self.unit(f"preprocess {len(headers)}", headers))]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
     def unit(self, name, headers):
         path = self.work / (re.sub(r"\W", "_", name) + ".cpp")
         path.write_text("".join(f"#include <{header}>\n" for header in headers))
@@ -147,6 +157,34 @@ def check_older_standard(compiler):
             raise SystemExit(f"{header} below C++20: expected one error that says so, got {errors[:5]}")
 
 
+def preprocessed(text, ours):
+    """Returns what a preprocessed file consists of: (all files, those that a file below `ours` includes, lines below `ours`)."""
+    file, files, included, lines = "", set(), set(), 0
+    for line in text.splitlines():
+        marker = MARKER.match(line)
+        if marker:
+            if "1" in marker[2].split() and file.startswith(ours):
+                included.add(marker[1])
+            file = marker[1]
+            files.add(file)
+        elif file.startswith(ours) and line.strip():
+            lines += 1
+    return files, included, lines
+
+
+def check_cost(libtorch, both, ours):
+    """Compares the preprocessed torch/torch.h with the same and lockstep.h; our headers are below the folder `ours`."""
+    known, _, _ = preprocessed(libtorch, ours)
+    _, included, lines = preprocessed(both, ours)
+    added = {name for name in included - known if not name.startswith(ours)}
+    wrong = sorted(name for name in added if pathlib.Path(name).name not in ADDED)
+    if wrong:
+        raise SystemExit(f"lockstep.h includes {', '.join(wrong)}, which torch/torch.h does not: include it in a source instead")
+    if lines > MOST_LINES:
+        raise SystemExit(f"lockstep.h adds {lines} lines of our headers to a file, more than {MOST_LINES}: "
+                         "declare classes that only members use, and include their headers in sources")
+
+
 def check_texts(source):
     wrong = [*without_libtorch(source), *missing_in_call_style(source)]
     if wrong:
@@ -162,6 +200,8 @@ def main():
     compiler = Compiler(program, source, pathlib.Path(work), torch)
     check_texts(source)
     check_older_standard(compiler)
+    if not compiler.clang:
+        check_cost(compiler.preprocess([ALL]), compiler.preprocess([ALL, ENTRANCES[0]]), f"{source}/lockstep/")
     everything = list(units(compiler, source))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(compiler.precompile, {precompiled for _, _, precompiled in everything} - {None}))

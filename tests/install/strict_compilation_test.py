@@ -58,5 +58,34 @@ class StrictCompilationTest(unittest.TestCase):
                 self.assertIn(message, complaint_about({**GOOD, name: content}) or "nothing")
 
 
+def complaint_about_cost(libtorch, both):
+    try:
+        strict_compilation.check_cost(libtorch, both, "/ours/lockstep/")
+    except SystemExit as error:
+        return str(error)
+    return None
+
+
+class CostTest(unittest.TestCase):
+    LIBTORCH = '# 1 "/torch.h" 1\n# 1 "/usr/include/vector" 1\nclass vector;\n# 2 "/torch.h" 2\n'
+    OURS = '# 1 "/ours/lockstep/lockstep.h" 1\n# 1 "/usr/include/vector" 1 3\n# 2 "/ours/lockstep/lockstep.h" 2\n'
+
+    def test_accepts_what_torch_includes_and_known_headers(self):
+        span = '# 1 "/usr/include/c++/12/span" 1 3\n# 1 "/usr/include/c++/12/array" 1 3\n'
+        self.assertIsNone(complaint_about_cost(self.LIBTORCH, self.LIBTORCH + self.OURS + "int one;\n\n" + span))
+
+    def test_names_another_header(self):
+        regex = '# 1 "/usr/include/c++/12/regex" 1 3\n'
+        self.assertIn("lockstep.h includes /usr/include/c++/12/regex,",
+                      complaint_about_cost(self.LIBTORCH, self.LIBTORCH + self.OURS + regex) or "nothing")
+
+    def test_counts_lines_of_our_headers(self):
+        lines = "int one;\n" * (strict_compilation.MOST_LINES - 1)
+        theirs = '# 2 "/torch.h" 2\n' + "int theirs;\n" * 100
+        self.assertIsNone(complaint_about_cost(self.LIBTORCH, self.OURS + "int one;\n" + lines + theirs))
+        self.assertIn("adds 4001 lines",
+                      complaint_about_cost(self.LIBTORCH, self.OURS + "int one;\nint two;\n" + lines + theirs) or "nothing")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -11,6 +11,7 @@
 
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
+#include <lockstep/optim/device_counts.h>
 #include <lockstep/optim/optimizer.h>
 #include <tests/optim/golden.h>
 #include <tests/optim/optimizer_cases.h>

@@ -10,6 +10,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/flat_runs.h>
 #include <tests/optim/golden.h>
 #include <tests/optim/optimizer_cases.h>
 #include <tests/support/messages.h>

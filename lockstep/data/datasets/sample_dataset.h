@@ -13,7 +13,6 @@
 //   {...});
 #pragma once
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <torch/types.h>
 
 #include <concepts>
@@ -25,6 +24,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/export.h>
 #include <lockstep/data/augment/sample_key.h>
 #include <lockstep/data/datasets/batch_dataset.h>
 #include <lockstep/data/datasets/batch_structure.h>
@@ -48,11 +48,7 @@ class SampleDataset {
 };
 
 /// A random generator on the CPU for operators such as torch::rand, seeded from the key.
-inline at::Generator generator_of(const SampleKey& key) {
-  PhiloxStream stream = key.stream();
-  const std::uint64_t low = stream.next();
-  return at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{stream.next()} << 32 | low);
-}
+LOCKSTEP_API at::Generator generator_of(const SampleKey& key);
 
 /// Joins samples into a batch of the same structure, as PyTorch's default_collate does for tensors:
 /// every tensor of the batch is the stack of the samples' tensors in a new first dimension. Members

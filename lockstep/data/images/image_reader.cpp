@@ -1,5 +1,6 @@
 #include <lockstep/data/images/image_reader.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <utility>
@@ -7,6 +8,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
 #include <lockstep/formats/exif.h>
+#include <lockstep/formats/image_decoder.h>
 
 namespace lockstep {
 namespace {
@@ -41,6 +43,28 @@ std::int64_t with_gap(std::int64_t pixels, int for_ten) { return (pixels * for_t
 
 }  // namespace
 
+ImageReader::ImageReader(Remarks remarks) : remarks_(remarks) {}
+ImageReader::~ImageReader() = default;
+ImageReader::ImageReader(ImageReader&&) noexcept = default;
+ImageReader& ImageReader::operator=(ImageReader&&) noexcept = default;
+
+void ImageReader::clear() {
+  view_ = {};
+  file_ = {};
+  shape_ = {};
+  name_.clear();
+}
+
+bool ImageReader::has_image() const {
+  return (view_.pixels != nullptr || !file_.empty()) &&
+         std::min({shape_.channels, shape_.height, shape_.width}) > 0;
+}
+
+std::span<std::byte> ImageReader::memory(std::size_t bytes) {
+  content_.resize(bytes);
+  return content_;
+}
+
 void ImageReader::show(const ImageView& image) {
   view_ = image;
   shape_ = image.shape;
@@ -60,7 +84,8 @@ void ImageReader::open(std::span<const std::byte> file, std::string_view name, D
   name_ = name;
   file_ = file;
   if (!decoder_ || decoder_pixels_ != max_image_pixels) {
-    decoder_.emplace(ImageDecoderOptions{.max_image_pixels = max_image_pixels});
+    decoder_ = std::make_unique<detail::ImageDecoder>(
+        ImageDecoderOptions{.max_image_pixels = max_image_pixels});
     decoder_pixels_ = max_image_pixels;
   }
   const ImageHeader& header = decoder_->open(file, name);

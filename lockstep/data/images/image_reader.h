@@ -1,11 +1,10 @@
 // Passes an image from a data set to an engine, which takes only the pixels it needs.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +12,11 @@
 
 #include <lockstep/core/export.h>
 #include <lockstep/data/images/image.h>
-#include <lockstep/formats/image_decoder.h>
+#include <lockstep/formats/image.h>
+
+namespace lockstep::detail {
+class ImageDecoder;
+}
 
 namespace lockstep {
 
@@ -28,7 +31,10 @@ class LOCKSTEP_API ImageReader {
   /// Whether decoding logs a remark(), as a warning once per process, or leaves it to the caller.
   enum class Remarks { kLog, kKeep };
 
-  explicit ImageReader(Remarks remarks = Remarks::kLog) : remarks_(remarks) {}
+  explicit ImageReader(Remarks remarks = Remarks::kLog);
+  ~ImageReader();
+  ImageReader(ImageReader&&) noexcept;
+  ImageReader& operator=(ImageReader&&) noexcept;
 
   /// Sets the image to pixels that must stay valid while this reader uses them.
   void show(const ImageView& image);
@@ -49,22 +55,11 @@ class LOCKSTEP_API ImageReader {
   void transpose_by_exif();
 
   /// Forgets the image, but keeps the allocated memory.
-  void clear() {
-    view_ = {};
-    file_ = {};
-    shape_ = {};
-    name_.clear();
-  }
+  void clear();
   /// Whether there is an image: pixels or an open file.
-  bool has_image() const {
-    return (view_.pixels != nullptr || !file_.empty()) &&
-           std::min({shape_.channels, shape_.height, shape_.width}) > 0;
-  }
+  bool has_image() const;
   /// This reader's buffer for a file's content. The caller fills it and passes it to open().
-  std::span<std::byte> memory(std::size_t bytes) {
-    content_.resize(bytes);
-    return content_;
-  }
+  std::span<std::byte> memory(std::size_t bytes);
   const ImageShape& shape() const { return shape_; }
   /// Whether the image was set by show(), so that its pixels need no decoding.
   bool is_decoded() const { return view_.pixels != nullptr; }
@@ -102,7 +97,7 @@ class LOCKSTEP_API ImageReader {
   std::vector<std::byte> content_;  // content of a file that was read here
   std::vector<std::uint8_t> decoded_;
   std::vector<std::uint8_t> upright_;  // pixels of transpose_by_exif()
-  std::optional<detail::ImageDecoder> decoder_;
+  std::unique_ptr<detail::ImageDecoder> decoder_;
   std::int64_t decoder_pixels_ = 0;  // the decoder's max_image_pixels
   Decoding decoding_ = Decoding::kExact;
   Remarks remarks_;

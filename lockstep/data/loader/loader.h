@@ -39,16 +39,15 @@ class BatchLoader : public detail::LoaderBase {
   /// Loads batches of images. Throws a ConfigError if an option or the augmentation does not fit
   /// the data set, or the engine cannot execute it.
   BatchLoader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
-              Augmentation augmentation, const LoaderOptions& options)
+              const Augmentation& augmentation, const LoaderOptions& options)
     requires std::same_as<B, Batch>
-      : detail::LoaderBase(std::move(dataset), std::move(sampler), std::move(augmentation),
-                           options) {}
+      : detail::LoaderBase(std::move(dataset), std::move(sampler), augmentation, options) {}
   template <std::derived_from<Sampler> S>
-  BatchLoader(ImageDataset dataset, S sampler, Augmentation augmentation,
+  BatchLoader(ImageDataset dataset, S sampler, const Augmentation& augmentation,
               const LoaderOptions& options)
     requires std::same_as<B, Batch>
       : detail::LoaderBase(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
-                           std::move(augmentation), options) {}
+                           augmentation, options) {}
 
   /// Loads batches of a user-defined data set. Throws a ConfigError for an option that applies only
   /// to images.
@@ -103,7 +102,7 @@ class BatchLoader : public detail::LoaderBase {
 template <class D, class S>
 BatchLoader(std::shared_ptr<D>, S, const LoaderOptions&) -> BatchLoader<typename D::BatchType>;
 template <class S>
-BatchLoader(ImageDataset, S, Augmentation, const LoaderOptions&) -> BatchLoader<Batch>;
+BatchLoader(ImageDataset, S, const Augmentation&, const LoaderOptions&) -> BatchLoader<Batch>;
 
 /// Batches of images with labels.
 using Loader = BatchLoader<Batch>;

@@ -149,7 +149,7 @@ struct LoaderBase::State {
 };
 
 LoaderBase::LoaderBase(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
-                       Augmentation augmentation, const LoaderOptions& options)
+                       const Augmentation& augmentation, const LoaderOptions& options)
     : state_(std::make_unique<State>(dataset.name(), dataset.size(), dataset.num_classes(),
                                      std::move(sampler), options,
                                      make_engine(dataset, augmentation, checked(options)))) {}

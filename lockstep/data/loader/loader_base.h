@@ -55,7 +55,7 @@ class LOCKSTEP_API LoaderBase {
   static constexpr std::int64_t kNoDataset = -1;
 
   LoaderBase(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
-             Augmentation augmentation, const LoaderOptions& options);
+             const Augmentation& augmentation, const LoaderOptions& options);
   LoaderBase(std::int64_t dataset_size, MakeBatch make_batch,
              std::shared_ptr<const Sampler> sampler, const LoaderOptions& options);
   ~LoaderBase();

@@ -6,15 +6,13 @@
 #include <c10/core/Event.h>
 #include <torch/types.h>
 
-#include <lockstep/core/export.h>
-
 namespace lockstep::detail {
 
 /// Records moments of a device's current stream and measures the time between them. Uses LibTorch's
 /// event interface, which every kind of device implements. Recording takes a few microseconds and
 /// never waits; do not record while is_capturing(). Not thread-safe, but different threads may call
 /// it one after the other. Errors come from the device.
-class LOCKSTEP_API StreamClock {
+class StreamClock {
  public:
   /// A moment, reached when the device has finished all work queued in the stream before it.
   using Moment = c10::Event;

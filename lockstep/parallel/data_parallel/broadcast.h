@@ -7,15 +7,13 @@
 
 #include <torch/types.h>
 
-#include <lockstep/core/export.h>
-
 namespace lockstep::detail::data_parallel {
 
 /// Sends tensors from the first device to replicas: one copy for each dtype and device, or tensor
 /// by tensor if all are on the same device. The replicas keep their tensor objects; their storage
 /// becomes a part of a block owned by the broadcast. Sending therefore raises no version counter
 /// and does not invalidate a graph that has saved a tensor.
-class LOCKSTEP_API Broadcast {
+class Broadcast {
  public:
   struct Target {
     torch::Device device;

@@ -9,8 +9,10 @@
 #include <lockstep/core/options.h>
 #include <lockstep/core/process_owned.h>
 #include <lockstep/parallel/base/thread_share.h>
+#include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/data_parallel/module_parts.h>
+#include <lockstep/parallel/data_parallel/replicas.h>
 
 namespace lockstep::detail {
 namespace {
@@ -51,8 +53,20 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, std::vector<torch:
     data_parallel::require_place(module, data_parallel::parts_of(module), devices_.front());
     return;
   }
-  replicas_.emplace(module, devices_);
+  replicas_ = std::make_unique<data_parallel::Replicas>(module, devices_);
   team_ = make_team(devices_);
+}
+
+DataParallelCore::~DataParallelCore() = default;
+DataParallelCore::DataParallelCore(DataParallelCore&&) noexcept = default;
+DataParallelCore& DataParallelCore::operator=(DataParallelCore&&) noexcept = default;
+
+torch::nn::Module& DataParallelCore::replica(std::size_t index) const {
+  return replicas_->replica(index);
+}
+
+void DataParallelCore::on_threads(const std::function<void(std::size_t replica)>& task) {
+  team_->run(task);
 }
 
 std::vector<torch::Tensor> DataParallelCore::on_first_device(

@@ -8,13 +8,11 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/types.h>
 
-#include <lockstep/core/export.h>
-
 namespace lockstep::detail::data_parallel {
 
 /// A tensor joined from one part for each active replica; it also splits a gradient of the tensor
 /// into the gradients of the parts.
-class LOCKSTEP_API GatheredTensor {
+class GatheredTensor {
  public:
   /// Concatenates the parts along the first dimension; parts without dimensions become a vector.
   /// The result is undefined if all parts are. Throws ConfigError if they differ in dtype, number

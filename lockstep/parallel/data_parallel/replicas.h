@@ -9,7 +9,6 @@
 
 #include <torch/nn/module.h>
 
-#include <lockstep/core/export.h>
 #include <lockstep/parallel/data_parallel/broadcast.h>
 #include <lockstep/parallel/data_parallel/module_parts.h>
 
@@ -22,7 +21,7 @@ namespace lockstep::detail::data_parallel {
 ///
 /// Refers to the module, which must outlive all calls of follow(). Not thread-safe, but different
 /// replicas may be used by different threads.
-class LOCKSTEP_API Replicas {
+class Replicas {
  public:
   /// A replica's parameter, and the index in parameters() of the module's parameter that it
   /// represents. Each parameter of the replica occurs once. If the module ties parameters, several

@@ -10,8 +10,11 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/base/caller_state.h>
 #include <lockstep/parallel/base/thread_share.h>
+#include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/data_parallel/backward.h>
+#include <lockstep/parallel/data_parallel/gather.h>
 #include <lockstep/parallel/data_parallel/graph_check.h>
+#include <lockstep/parallel/data_parallel/replicas.h>
 
 namespace lockstep::detail::data_parallel {
 namespace {

@@ -9,13 +9,17 @@
 #include <torch/types.h>
 
 #include <lockstep/core/export.h>
-#include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
-#include <lockstep/parallel/data_parallel/gather.h>
-#include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/scatter.h>
 
+namespace lockstep::detail {
+class ThreadTeam;
+}
+
 namespace lockstep::detail::data_parallel {
+
+class GatheredTensor;
+class Replicas;
 
 /// Made for one batch; call run(), then gather() or mean(), which throw ConfigError if a backward
 /// would lose a gradient. Refers to the replicas and must not outlive the call of forward() or

@@ -6,11 +6,9 @@
 
 #include <torch/types.h>
 
-#include <lockstep/core/export.h>
-
 namespace lockstep::detail {
 
-struct LOCKSTEP_API BucketCaps {
+struct BucketCaps {
   /// The first bucket is small, so that the first reduction starts early in backward.
   std::size_t first_bytes = std::size_t{1} << 20;
   std::size_t bytes = std::size_t{25} << 20;
@@ -22,11 +20,12 @@ struct LOCKSTEP_API BucketCaps {
 /// cap (PyTorch's rule: Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.2); a tensor is
 /// never split. A parameter i with `alone[i]` gets a separate bucket; an empty `alone` selects
 /// none.
-LOCKSTEP_API std::vector<std::vector<std::size_t>> assign_buckets(
-    const std::vector<torch::Tensor>& parameters, const std::vector<std::size_t>& order,
-    const BucketCaps& caps, const std::vector<bool>& alone = {});
+std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Tensor>& parameters,
+                                                     const std::vector<std::size_t>& order,
+                                                     const BucketCaps& caps,
+                                                     const std::vector<bool>& alone = {});
 
 /// The usual order of gradients in backward: the last of `count` parameters first.
-LOCKSTEP_API std::vector<std::size_t> reverse_order(std::size_t count);
+std::vector<std::size_t> reverse_order(std::size_t count);
 
 }  // namespace lockstep::detail

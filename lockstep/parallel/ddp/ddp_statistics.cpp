@@ -7,6 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/measuring/quantile.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>
+#include <lockstep/parallel/ddp/step_recorder.h>
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,6 @@
 #include <lockstep/core/export.h>
 #include <lockstep/core/trace/span.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
-#include <lockstep/parallel/ddp/step_recorder.h>
 
 namespace lockstep {
 
@@ -56,6 +55,8 @@ LOCKSTEP_API std::string to_table(const DdpStatistics& statistics);
 }  // namespace lockstep
 
 namespace lockstep::detail {
+
+class StepRecorder;
 
 /// Collective over `group`. `ranks` and `skew_ms` cover all its ranks, the rest only this rank.
 LOCKSTEP_API DdpStatistics summarize(const std::vector<GradBucket>& buckets,

@@ -7,7 +7,6 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/group/process_group.h>
-#include <lockstep/core/export.h>
 
 namespace lockstep::detail {
 
@@ -15,7 +14,7 @@ namespace lockstep::detail {
 /// without copies sends them all. The module keeps its tensor objects; only their storage changes.
 /// A buffer whose storage is replaced later is moved again at the next broadcast. If a buffer has
 /// changed its type, shape or device, broadcast() throws ConfigError and aborts the group.
-class LOCKSTEP_API ModuleBuffers {
+class ModuleBuffers {
  public:
   /// Collective.
   ModuleBuffers(const torch::nn::Module& module, ProcessGroup group);

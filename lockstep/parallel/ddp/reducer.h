@@ -18,7 +18,6 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
-#include <lockstep/core/export.h>
 #include <lockstep/parallel/ddp/bucket_assignment.h>
 #include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
@@ -26,7 +25,7 @@
 
 namespace lockstep::detail {
 
-struct LOCKSTEP_API ReducerOptions {
+struct ReducerOptions {
   BucketCaps caps{};
   bool find_unused_parameters = false;
   bool static_graph = false;
@@ -37,7 +36,7 @@ struct LOCKSTEP_API ReducerOptions {
 /// thread-safe: one backward at a time. Errors leave backward() as exceptions and abort the group,
 /// so that no other rank waits: CommError from the group, ConfigError for misuse (see the options
 /// of DistributedDataParallel), and exceptions of a communication hook.
-class LOCKSTEP_API Reducer {
+class Reducer {
  public:
   /// Collective. `parameters` are those that require gradients, in the order of registration, which
   /// must be the same on all ranks; `sparse[i]` says whether parameter i has sparse gradients.
@@ -86,6 +85,6 @@ class LOCKSTEP_API Reducer {
 
 /// Throws ConfigError if a parameter has a post-accumulate-grad hook that is not a reducer's: a
 /// tensor can have only one.
-LOCKSTEP_API void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
+void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
 
 }  // namespace lockstep::detail

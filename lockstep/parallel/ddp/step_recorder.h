@@ -8,12 +8,11 @@
 #include <torch/types.h>
 
 #include <lockstep/core/clock.h>
-#include <lockstep/core/export.h>
 #include <lockstep/parallel/base/stream_clock.h>
 
 namespace lockstep::detail {
 
-struct LOCKSTEP_API BucketTimes {
+struct BucketTimes {
   Clock::time_point ready{};  ///< when its last gradient arrived
   Clock::time_point start{};  ///< when its reduction began, after those of earlier buckets
   /// When this rank noticed the completion. On a device: when the computing stream could continue
@@ -22,7 +21,7 @@ struct LOCKSTEP_API BucketTimes {
 };
 
 /// The times of one backward that communicated.
-struct LOCKSTEP_API StepTimes {
+struct StepTimes {
   Clock::time_point begin{};     ///< end of the previous reduction; from here the rank works alone
   Clock::time_point backward{};  ///< the first gradient
   Clock::time_point computed{};  ///< the last gradient
@@ -34,7 +33,7 @@ struct LOCKSTEP_API StepTimes {
 /// times are those at which the device did the work, not those at which the host queued it:
 /// settle() makes them known, and recording does not wait for them. A step that is captured into a
 /// graph (is_capturing()) has the host's times. Not thread-safe.
-class LOCKSTEP_API StepRecorder {
+class StepRecorder {
  public:
   static constexpr std::size_t kSteps = 128;
 

@@ -8,7 +8,6 @@
 
 #include <torch/nn/module.h>
 
-#include <lockstep/core/export.h>
 #include <lockstep/parallel/ddp/bucket_memory.h>
 
 namespace lockstep::detail {
@@ -16,7 +15,7 @@ namespace lockstep::detail {
 /// Compares a module's current parameters with those that were wrapped. A parameter that was
 /// unfrozen or registered later has no bucket: each rank would train it on its own gradient. Holds
 /// a reference to `module`, which must outlive all calls. Not thread-safe.
-class LOCKSTEP_API WrappedParameters {
+class WrappedParameters {
  public:
   WrappedParameters(const torch::nn::Module& module, const std::vector<NamedParameter>& wrapped);
 

@@ -5,6 +5,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
+#include <lockstep/parallel/ddp/reducer.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
 namespace lockstep {

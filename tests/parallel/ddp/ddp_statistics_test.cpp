@@ -18,6 +18,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>
+#include <lockstep/parallel/ddp/reducer.h>
+#include <lockstep/parallel/ddp/step_recorder.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <tests/support/groups.h>
 #include <tests/support/temporary_directory.h>

@@ -18,6 +18,7 @@
 #include <torch/optim/sgd.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/ddp/reducer.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>

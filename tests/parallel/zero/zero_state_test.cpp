@@ -17,6 +17,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/ddp/reducer.h>
 #include <tests/parallel/zero/zero_cases.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>

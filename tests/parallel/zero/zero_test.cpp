@@ -12,6 +12,7 @@
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/ddp/reducer.h>
 #include <tests/parallel/zero/zero_cases.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
