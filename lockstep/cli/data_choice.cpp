@@ -13,9 +13,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/suggestion.h>
-#include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/data/datasets/known_data.h>
-#include <lockstep/data/datasets/packed_images.h>
+#include <lockstep/data/datasets/open_images.h>
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/report/download_bar.h>
 
@@ -23,10 +22,8 @@ namespace lockstep::cli {
 namespace {
 
 ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& choice) {
-  std::error_code ignored;
-  const bool folder = std::filesystem::is_directory(choice.source, ignored);
   std::error_code error;  // with one, the file's own message is better
-  if (!folder && !std::filesystem::exists(choice.source, error) && !error) {
+  if (!std::filesystem::exists(choice.source, error) && !error) {
     throw unknown_source(command, "SOURCE", choice.source);
   }
   if (choice.split || choice.directory) {
@@ -34,13 +31,9 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
                           " belongs to a known data set (", join(known_data_names()),
                           "); for a folder, give the path of the part, such as photos/train"));
   }
-  if (folder) {
-    return load_image_folder(choice.source, {.max_image_pixels = choice.max_image_pixels,
-                                             .exif_transpose = choice.exif_transpose,
-                                             .keep_unreadable = choice.keep_unreadable});
-  }
-  if (choice.exif_transpose) throw exif_transpose_without_folder(command, "SOURCE", choice.source);
-  return load_packed_images(choice.source, {.max_image_pixels = choice.max_image_pixels});
+  return data::open_images(choice.source, {.max_image_pixels = choice.max_image_pixels,
+                                           .exif_transpose = choice.exif_transpose,
+                                           .keep_unreadable = choice.keep_unreadable});
 }
 
 }  // namespace
@@ -53,10 +46,11 @@ ConfigError unknown_source(const std::string& command, const std::string& option
                          is_path ? "" : did_you_mean(source, known_data_names())));
 }
 
-ConfigError exif_transpose_without_folder(const std::string& command, const std::string& option,
-                                          const std::string& source) {
-  return ConfigError(
-      str(command, ": --exif-transpose belongs to a folder of images, got ", option, " ", source));
+ConfigError exif_transpose_without_files(const std::string& command, const std::string& option,
+                                         const std::string& source) {
+  return ConfigError(str(command,
+                         ": --exif-transpose belongs to a folder or pack of image files, got ",
+                         option, " ", source));
 }
 
 void add_data_choice_options(CLI::App& command, DataChoice& to) {
@@ -78,7 +72,7 @@ ImageDataset open_data(const std::string& command, const DataChoice& choice) {
   if (std::find(known.begin(), known.end(), choice.source) == known.end()) {
     return open_folder_or_pack(command, choice);
   }
-  if (choice.exif_transpose) throw exif_transpose_without_folder(command, "SOURCE", choice.source);
+  if (choice.exif_transpose) throw exif_transpose_without_files(command, "SOURCE", choice.source);
   const std::string split = choice.split.value_or("train");
   OptionCheck(command).one_of("--split", split, {"train", "test"});
   report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));

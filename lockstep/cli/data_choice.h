@@ -19,7 +19,7 @@ struct DataChoice {
   std::optional<std::string> split;      ///< train (default) or test; for a known data set
   std::optional<std::string> directory;  ///< --data; for a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< limit of each image file
-  bool exif_transpose = false;   ///< for a folder: ImageFolderOptions::exif_transpose
+  bool exif_transpose = false;   ///< for image files: ImageFolderOptions::exif_transpose
   bool keep_unreadable = false;  ///< for a folder: ImageFolderOptions::keep_unreadable
 
   bool operator==(const DataChoice&) const = default;
@@ -33,10 +33,10 @@ void add_data_choice_options(CLI::App& command, DataChoice& to);
 ConfigError unknown_source(const std::string& command, const std::string& option,
                            const std::string& source);
 
-/// The error about --exif-transpose with a source that is not a folder of images. `option` is as in
+/// The error about --exif-transpose with a known data set or a recipe. `option` is as in
 /// unknown_source().
-ConfigError exif_transpose_without_folder(const std::string& command, const std::string& option,
-                                          const std::string& source);
+ConfigError exif_transpose_without_files(const std::string& command, const std::string& option,
+                                         const std::string& source);
 
 /// Finds the data set, or downloads it with a bar on standard error. Throws ConfigError, beginning
 /// with `command`, for contradictory options and for an unknown source. Also throws the errors of

@@ -38,11 +38,11 @@ inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
   return chosen_value(command, "--on-corrupt-image", corrupt_image_choices(), word);
 }
 
-/// For commands that read a folder of images by its path.
+/// For commands that read a folder or pack of images by its path.
 inline void add_exif_transpose_option(CLI::App& command, bool& to) {
   command.add_flag("--exif-transpose", to,
                    "Turn photographs upright by their EXIF orientation, which is ignored otherwise "
-                   "(only for a folder of images)");
+                   "(only for a folder of images, or a pack of their files)");
 }
 
 inline constexpr const char* kMaxImagePixelsHelp =

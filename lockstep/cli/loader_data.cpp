@@ -15,8 +15,7 @@
 #include <lockstep/cli/operators_option.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/data/datasets/image_folder.h>
-#include <lockstep/data/datasets/packed_images.h>
+#include <lockstep/data/datasets/open_images.h>
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/download_bar.h>
@@ -62,10 +61,8 @@ ImageDataset load_recipe(const recipes::Recipe& recipe, const LoaderDataChoice& 
 
 ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                   const recipes::Recipe* recipe) {
-  std::error_code ignored;
-  const bool is_folder = !is_known_data(choice.source) && fs::is_directory(choice.source, ignored);
-  if (choice.exif_transpose && (recipe || !is_folder)) {
-    throw exif_transpose_without_folder(command, choice.source_option, choice.source);
+  if (choice.exif_transpose && (recipe || is_known_data(choice.source))) {
+    throw exif_transpose_without_files(command, choice.source_option, choice.source);
   }
   if (recipe) return load_recipe(*recipe, choice);
   if (is_known_data(choice.source)) {
@@ -77,18 +74,14 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                                     join(known_data_names()), "); ", choice.source_option,
                                     " names a folder or a pack itself"));
   }
-  if (is_folder) {
-    return load_image_folder(choice.source, {.decoding = choice.decoding,
-                                             .max_image_pixels = choice.max_image_pixels,
-                                             .exif_transpose = choice.exif_transpose,
-                                             .keep_unreadable = choice.keep_unreadable});
-  }
   std::error_code error;  // with one, the file's own message is better
-  if (fs::exists(choice.source, error) || error) {
-    return load_packed_images(
-        choice.source, {.decoding = choice.decoding, .max_image_pixels = choice.max_image_pixels});
+  if (!fs::exists(choice.source, error) && !error) {
+    throw unknown_source(command, choice.source_option, choice.source);
   }
-  throw unknown_source(command, choice.source_option, choice.source);
+  return data::open_images(choice.source, {.decoding = choice.decoding,
+                                           .max_image_pixels = choice.max_image_pixels,
+                                           .exif_transpose = choice.exif_transpose,
+                                           .keep_unreadable = choice.keep_unreadable});
 }
 
 // Mean and deviation of ImageNet's images.

@@ -24,7 +24,7 @@ struct LoaderDataChoice {
   std::optional<std::string> directory;                            ///< --data; for a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;                 ///< limit of each image file
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< how image files are decoded
-  bool exif_transpose = false;   ///< for a folder: ImageFolderOptions::exif_transpose
+  bool exif_transpose = false;   ///< for image files: ImageFolderOptions::exif_transpose
   bool keep_unreadable = false;  ///< for a folder: ImageFolderOptions::keep_unreadable
 
   bool operator==(const LoaderDataChoice&) const = default;

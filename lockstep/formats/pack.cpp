@@ -52,6 +52,11 @@ bool is_possible(const PackHeader& header) {
 
 }  // namespace
 
+bool is_pack(std::span<const std::byte> bytes) {
+  return bytes.size() >= kPackMagic.size() &&
+         std::memcmp(bytes.data(), kPackMagic.data(), kPackMagic.size()) == 0;
+}
+
 PackReader::PackReader(std::span<const std::byte> bytes, std::string name)
     : bytes_(bytes), name_(std::move(name)) {
   parse_header();
@@ -87,8 +92,7 @@ void PackReader::refuse(const std::string& what) const {
 }
 
 void PackReader::parse_header() {
-  if (bytes_.size() < sizeof(PackHeader) ||
-      std::memcmp(bytes_.data(), formats::kPackMagic.data(), formats::kPackMagic.size()) != 0) {
+  if (bytes_.size() < sizeof(PackHeader) || !is_pack(bytes_)) {
     throw DataError(str(name_,
                         " is not a packed image file, which `lockstep data pack` writes: got ",
                         bytes_.size(), " bytes, expected at least ", sizeof(PackHeader),
@@ -117,6 +121,7 @@ void PackReader::parse_header() {
                " classes, which cannot be"));
   }
   size_ = static_cast<std::int64_t>(header.records);
+  fingerprint_ = header.header_checksum;
   names_bytes_ = header.names_bytes;
   index_offset_ = formats::pack_index_offset(header.names_bytes);
   data_offset_ = formats::pack_data_offset(header.names_bytes, header.records);

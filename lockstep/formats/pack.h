@@ -51,6 +51,9 @@ inline constexpr std::int64_t kMaximumPackSide = 65'535;
 /// The most classes of a pack: far more than any data set has, so that counts per class stay small.
 inline constexpr std::int64_t kMaximumPackClasses = 1 << 20;
 
+/// Whether `bytes`, the content of a file or at least its first 8 bytes, begin as a pack does.
+bool is_pack(std::span<const std::byte> bytes);
+
 /// A view of the bytes of a pack. Immutable and thread-safe. Copies are cheap except for the names.
 class PackReader {
  public:
@@ -61,6 +64,9 @@ class PackReader {
 
   const PackInfo& info() const { return info_; }
   std::int64_t size() const { return size_; }
+  /// The header's checksum. It covers the checksums of all records, their labels and all names:
+  /// packs with equal fingerprints have equal content.
+  std::uint64_t fingerprint() const { return fingerprint_; }
 
   /// Indices are not checked.
   PackRecord record(std::int64_t index) const;
@@ -86,6 +92,7 @@ class PackReader {
   std::string name_;
   PackInfo info_;
   std::int64_t size_ = 0;
+  std::uint64_t fingerprint_ = 0;
   std::size_t names_bytes_ = 0;
   std::size_t index_offset_ = 0;
   std::size_t data_offset_ = 0;

@@ -37,8 +37,8 @@ Recipe autoencoder_recipe(const RecipeChoices& choices) {
   const Augmentation resize_only = {Resize{side}, unit_range()};
   return {.name = "autoencoder",
           .summary =
-              "any folder with subfolders of images, a convolutional auto-encoder (8 thousand "
-              "parameters)",
+              "any folder with subfolders of images, or a pack, a convolutional auto-encoder (8 "
+              "thousand parameters)",
           .defaults = {.global_batch = 64,
                        .max_epochs = 10,
                        .optimizer = AdamOptions{.lr = 1e-3},

@@ -2,13 +2,21 @@
 #include <lockstep/data/datasets/cifar10.h>
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/models/resnet.h>
+#include <lockstep/recipes/folder_split.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/recipes/resnet_task.h>
 
 namespace lockstep::recipes {
 namespace {
 
+constexpr ImageShape kPhotographShape = {3, 32, 32};
+constexpr std::int64_t kObjects = 10;
+
 RecipeData load_photographs(const RecipeDataOptions& options) {
+  if (options.directory && holds_packs(*options.directory)) {
+    return load_folder_split(
+        options, {.recipe = "cifar10", .input = kPhotographShape, .num_classes = kObjects});
+  }
   const auto directory = find_or_download_data({.name = "cifar10",
                                                 .directory = options.directory,
                                                 .may_download = options.may_download,
@@ -20,7 +28,7 @@ RecipeData load_photographs(const RecipeDataOptions& options) {
 }
 
 std::unique_ptr<Task> make_photograph_task(const TaskOptions&) {
-  return make_resnet_task(resnet18(ResNetStem::kCifar, 10));
+  return make_resnet_task(resnet18(ResNetStem::kCifar, kObjects));
 }
 
 }  // namespace
@@ -36,7 +44,7 @@ Recipe cifar10_recipe() {
                        .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
           .train_augmentation = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize},
           .test_augmentation = {normalize},
-          .input = {3, 32, 32},
+          .input = kPhotographShape,
           .channels_last = true,
           .load_data = load_photographs,
           .max_stages = 8,

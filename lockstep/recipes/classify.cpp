@@ -29,10 +29,11 @@ const detail::NamedValues<Net>& named_nets() {
 
 RecipeData load_classes(const RecipeDataOptions& options) {
   RecipeData data = load_folder_split(options, {.recipe = "classify"});
-  if (data.train.num_classes() < 2) {
-    throw DataError(lockstep::str("classify: ", *options.directory, " has one class, '",
-                                  data.train.class_names().at(0),
-                                  "'; a classifier needs at least two, each a folder of its own"));
+  if (data.train.num_classes() < 2 && !options.whole) {
+    const std::vector<std::string>& names = data.train.class_names();
+    throw DataError(lockstep::str("classify: ", *options.directory, " has one class",
+                                  names.empty() ? "" : ", '" + names[0] + "'",
+                                  "; a classifier needs at least two, each a folder of its own"));
   }
   return data;
 }
@@ -48,30 +49,32 @@ Recipe classify_recipe(const RecipeChoices& choices) {
   const int side = static_cast<int>(size);
   // The mean and deviation of ImageNet's images, on which the published weights were trained.
   const Normalize normalize = {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
-  return {.name = "classify",
-          .summary =
-              "any folder with a subfolder of images for each class, ResNet-18, 34 or 50 (--model)",
-          .defaults = {.global_batch = 64,
-                       .max_epochs = 30,
-                       .optimizer = SgdOptions{.lr = 0.025, .momentum = 0.9, .weight_decay = 1e-4},
-                       .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
-          .train_augmentation = {RandomResizedCrop{side}, RandomHorizontalFlip{}, normalize},
-          // 256 for 224, as in torchvision's reference.
-          .test_augmentation = {Resize{side * 8 / 7, /*shorter_side=*/true}, CenterCrop{side},
-                                normalize},
-          .input = {3, side, side},
-          .channels_last = true,
-          .load_data = load_classes,
-          .reads_image_folder = true,
-          .splits_folder = true,
-          .max_stages = net.blocks,
-          .make_task =
-              [make = net.make](const TaskOptions& options) {
-                return make_resnet_task(make(ResNetStem::kImageNet, options.num_classes));
-              },
-          .models = named_nets().names(),
-          .choose = classify_recipe,
-          .choices = {{kModelChoice, net_name}, {kImageSizeChoice, std::to_string(side)}}};
+  return {
+      .name = "classify",
+      .summary =
+          "any folder with a subfolder of images for each class, or a pack, ResNet-18, 34 or 50 "
+          "(--model)",
+      .defaults = {.global_batch = 64,
+                   .max_epochs = 30,
+                   .optimizer = SgdOptions{.lr = 0.025, .momentum = 0.9, .weight_decay = 1e-4},
+                   .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
+      .train_augmentation = {RandomResizedCrop{side}, RandomHorizontalFlip{}, normalize},
+      // 256 for 224, as in torchvision's reference.
+      .test_augmentation = {Resize{side * 8 / 7, /*shorter_side=*/true}, CenterCrop{side},
+                            normalize},
+      .input = {3, side, side},
+      .channels_last = true,
+      .load_data = load_classes,
+      .reads_image_folder = true,
+      .splits_folder = true,
+      .max_stages = net.blocks,
+      .make_task =
+          [make = net.make](const TaskOptions& options) {
+            return make_resnet_task(make(ResNetStem::kImageNet, options.num_classes));
+          },
+      .models = named_nets().names(),
+      .choose = classify_recipe,
+      .choices = {{kModelChoice, net_name}, {kImageSizeChoice, std::to_string(side)}}};
 }
 
 }  // namespace lockstep::recipes

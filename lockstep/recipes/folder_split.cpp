@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,7 @@
 #include <lockstep/core/memory.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/datasets/cached_images.h>
-#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/datasets/open_images.h>
 #include <lockstep/data/datasets/random_split.h>
 #include <lockstep/data/samplers/epoch_generator.h>
 #include <lockstep/formats/checksum.h>
@@ -34,8 +35,20 @@ namespace fs = std::filesystem;
 // By default a cache takes at most 1 / kCacheShare of the host's free memory.
 constexpr std::int64_t kCacheShare = 4;
 
-// Names of the validation folder beside train, in order of preference.
-constexpr std::array<const char*, 4> kValidationFolders = {"val", "valid", "validation", "test"};
+// Names of the validation part beside train, in order of preference.
+constexpr std::array<const char*, 4> kValidationParts = {"val", "valid", "validation", "test"};
+
+// The parts are folders with these names, or packs, whose names end like this.
+constexpr std::string_view kFolderEnding = "";
+constexpr std::string_view kPackEnding = ".pack";
+
+// The names of the two parts in the folder of the data.
+struct PartNames {
+  std::string train;
+  std::string validation;
+
+  bool are_packs() const { return train.ends_with(kPackEnding); }
+};
 
 struct FolderParts {
   ImageDataset train;
@@ -43,9 +56,21 @@ struct FolderParts {
   bool differs_from_random_split = false;
 };
 
-bool has_folder(const fs::path& directory, const char* name) {
+bool has_part(const fs::path& directory, const char* name, std::string_view ending) {
   std::error_code ignored;
-  return fs::is_directory(directory / name, ignored);
+  const fs::path part = directory / lockstep::str(name, ending);
+  return ending == kPackEnding ? fs::is_regular_file(part, ignored)
+                               : fs::is_directory(part, ignored);
+}
+
+// The names of the validation parts beside train; empty if there are not both.
+std::vector<std::string> validation_parts(const fs::path& directory, std::string_view ending) {
+  std::vector<std::string> found;
+  if (!has_part(directory, "train", ending)) return found;
+  for (const char* name : kValidationParts) {
+    if (has_part(directory, name, ending)) found.push_back(lockstep::str(name, ending));
+  }
+  return found;
 }
 
 // "photos" for "somewhere/photos" and "somewhere/photos/".
@@ -66,23 +91,80 @@ ImageFolderOptions folder_options(const RecipeDataOptions& options) {
           .keep_unreadable = options.keep_unreadable};
 }
 
-// DataError for the first class that `part` has and `other` lacks.
-void require_classes(const fs::path& directory, const char* part, const ImageDataset& images,
-                     const char* other, const ImageDataset& others) {
-  for (const std::string& name : images.class_names()) {
-    if (std::ranges::find(others.class_names(), name) != others.class_names().end()) continue;
-    throw DataError(lockstep::str(directory.string(), ": ", part, " has the class '", name,
-                                  "', which ", other, " lacks; give both a folder for each class"));
+std::string size_text(const ImageShape& shape) {
+  if (shape.height == 0) return "various sizes";
+  return lockstep::str(shape.height, 'x', shape.width, " pixels");
+}
+
+// DataError if the network cannot take the images of `path`. Only a pack may be wrong: a folder is
+// always read as RGB.
+void require_input(const ImageDataset& images, const fs::path& path,
+                   const FolderSplitOptions& wanted) {
+  const ImageShape &shape = images.shape(), &input = wanted.input;
+  const std::string begin = wanted.recipe + ": " + path.string();
+  if (shape.channels != input.channels) {
+    throw DataError(lockstep::str(begin, " holds images of ", amount_of(shape.channels, "channel"),
+                                  ", but the network takes ", input.channels,
+                                  input.channels == 3
+                                      ? "; pack grey or RGB images"
+                                      : "; train classify or autoencoder on such images"));
+  }
+  if (input.height != 0 && shape != input) {
+    throw DataError(lockstep::str(
+        begin, " holds images of ", size_text(shape), ", but the network takes ", size_text(input),
+        "; pack them with `lockstep data pack --size ", input.height, 'x', input.width, '`'));
+  }
+  if (wanted.num_classes != 0 && images.num_classes() != wanted.num_classes) {
+    throw DataError(lockstep::str(begin, " has ", amount_of(images.num_classes(), "class"),
+                                  ", but the network has ", wanted.num_classes,
+                                  "; train classify on other classes"));
   }
 }
 
-FolderParts load_parts(const fs::path& directory, const char* validation_name,
-                       const ImageFolderOptions& options) {
-  ImageDataset train = load_image_folder(directory / "train", options);
-  ImageDataset validation = load_image_folder(directory / validation_name, options);
-  require_classes(directory, "train", train, validation_name, validation);
-  require_classes(directory, validation_name, validation, "train", train);
-  return {std::move(train), std::move(validation)};
+// The images at `path`, a folder or a pack.
+ImageDataset open_for(const FolderSplitOptions& wanted, const fs::path& path,
+                      const RecipeDataOptions& options) {
+  ImageDataset images =
+      data::open_images(path, folder_options(options), /*rgb=*/wanted.input.channels == 3);
+  require_input(images, path, wanted);
+  return images;
+}
+
+// DataError for the first class that `part` has and `other` lacks.
+void require_classes(const fs::path& directory, const std::string& part, const ImageDataset& images,
+                     const std::string& other, const ImageDataset& others) {
+  for (const std::string& name : images.class_names()) {
+    if (std::ranges::find(others.class_names(), name) != others.class_names().end()) continue;
+    throw DataError(lockstep::str(directory.string(), ": ", part, " has the class '", name,
+                                  "', which ", other, " lacks; give both a folder for each class",
+                                  part.ends_with(kPackEnding) ? ", and pack them again" : ""));
+  }
+}
+
+// DataError unless a label means the same class in both parts.
+void require_same_classes(const fs::path& directory, const PartNames& names,
+                          const FolderParts& parts) {
+  const ImageDataset &train = parts.train, &validation = parts.validation;
+  const bool have_names = !train.class_names().empty() && !validation.class_names().empty();
+  if (have_names) {
+    require_classes(directory, names.train, train, names.validation, validation);
+    require_classes(directory, names.validation, validation, names.train, train);
+  }
+  const bool equal = have_names ? train.class_names() == validation.class_names()
+                                : train.num_classes() == validation.num_classes();
+  if (equal) return;
+  throw DataError(lockstep::str(
+      directory.string(), ": ", names.train, " and ", names.validation,
+      have_names ? " have their classes in different orders" : " have different numbers of classes",
+      "; pack both from the same classes"));
+}
+
+FolderParts load_parts(const fs::path& directory, const PartNames& names,
+                       const FolderSplitOptions& wanted, const RecipeDataOptions& options) {
+  FolderParts parts = {open_for(wanted, directory / names.train, options),
+                       open_for(wanted, directory / names.validation, options)};
+  require_same_classes(directory, names, parts);
+  return parts;
 }
 
 std::string image_count(std::int64_t images) { return report::count_of(images, "image"); }
@@ -99,27 +181,43 @@ void require_existing(const fs::path& directory, const std::string& recipe) {
                                   " does not exist; give a folder of images"));
 }
 
-// The name of the folder of validation images; null if the folder has no split.
-const char* validation_folder(const RecipeDataOptions& options, const fs::path& directory,
-                              const std::string& recipe) {
-  if (!has_folder(directory, "train")) return nullptr;
-  std::vector<const char*> found;
-  for (const char* name : kValidationFolders) {
-    if (has_folder(directory, name)) found.push_back(name);
+// ConfigError if there are only training images. A class may be called train, and a folder of
+// classes may also hold its pack.
+void require_validation(const fs::path& directory, const std::string& recipe) {
+  const fs::path folder = directory / "train";
+  const std::string begin = lockstep::str(recipe, ": ", directory.string(), " has ");
+  if (has_part(directory, "train", kFolderEnding) && !list_directory(folder).folders.empty()) {
+    throw ConfigError(lockstep::str(begin,
+                                    "the folder train, which has folders of its own, but none of ",
+                                    lockstep::join(kValidationParts), "; add one, or give --data ",
+                                    folder.string(), ", which is split at random"));
   }
-  if (found.empty() && !list_directory(directory / "train").folders.empty()) {
-    throw ConfigError(
-        lockstep::str(recipe, ": ", directory.string(),
-                      " has the folder train, which has folders of its own, but none of ",
-                      lockstep::join(kValidationFolders), "; add one, or give --data ",
-                      (directory / "train").string(), ", which is split at random"));
+  if (has_part(directory, "train", kPackEnding) && list_directory(directory).folders.empty()) {
+    throw ConfigError(lockstep::str(begin, "train.pack, but none of ",
+                                    lockstep::join(kValidationParts, ".pack, "),
+                                    ".pack; add one, or give --data ", folder.string(), kPackEnding,
+                                    ", which is split at random"));
   }
-  if (found.empty()) return nullptr;
-  for (std::size_t i = 1; i < found.size(); ++i) {
-    tell(options, lockstep::str(directory.string(), ": the images in ", found[0],
-                                " are validated on, those in ", found[i], " are not used"));
+}
+
+// The parts that the folder is divided into; nothing if it has no split. Folders go before packs.
+std::optional<PartNames> own_parts(const RecipeDataOptions& options, const fs::path& directory,
+                                   const std::string& recipe) {
+  for (const std::string_view ending : {kFolderEnding, kPackEnding}) {
+    const std::vector<std::string> found = validation_parts(directory, ending);
+    if (found.empty()) continue;
+    for (std::size_t i = 1; i < found.size(); ++i) {
+      tell(options, lockstep::str(directory.string(), ": the images in ", found[0],
+                                  " are validated on, those in ", found[i], " are not used"));
+    }
+    if (ending == kFolderEnding && !validation_parts(directory, kPackEnding).empty()) {
+      tell(options, lockstep::str(directory.string(), ": the images in the folders train and ",
+                                  found[0], " are used, the packs beside them are not"));
+    }
+    return PartNames{lockstep::str("train", ending), found[0]};
   }
-  return found[0];
+  require_validation(directory, recipe);
+  return std::nullopt;
 }
 
 // Says which parts are too small to be of use.
@@ -173,7 +271,9 @@ void tell_of_classes_without_validation(const ImageDataset& all,
                                         const RecipeDataOptions& options) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < quotas.size(); ++i) {
-    if (quotas[i] == 0) names.push_back("'" + all.class_names()[i] + "'");
+    if (quotas[i] != 0) continue;
+    names.push_back(all.class_names().empty() ? std::to_string(i)
+                                              : "'" + all.class_names()[i] + "'");
   }
   if (names.empty()) return;
   constexpr std::size_t kMostNamed = 5;
@@ -258,9 +358,16 @@ void tell_of_cache(const RecipeDataOptions& options, const FolderSplitOptions& w
                      kept == images ? "" : "; the others are decoded in every epoch"));
 }
 
+// Whether the images are the pixels of a pack, which the page cache keeps.
+bool are_pixels(const ImageDataset& images, const RecipeDataOptions& options) {
+  return !images.is_file(0) && !options.exif_transpose;
+}
+
 // The maximum size of the cache in bytes; 0: no cache.
-std::int64_t cache_limit(const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
+std::int64_t cache_limit(const ImageDataset& images, const RecipeDataOptions& options,
+                         const FolderSplitOptions& wanted) {
   if (options.cache_bytes) return *options.cache_bytes;
+  if (are_pixels(images, options)) return 0;
   const HostMemory memory = host_memory();
   if (memory.total == 0) return wanted.default_cache_bytes;
   return std::min(wanted.default_cache_bytes,
@@ -297,26 +404,37 @@ std::string fingerprint_text(const std::vector<std::uint64_t>& parts, const std:
 // `images` with a cache if one is wanted.
 ImageDataset cached(const ImageDataset& images, const RecipeDataOptions& options,
                     const FolderSplitOptions& wanted) {
-  const std::int64_t limit = cache_limit(options, wanted);
+  const std::int64_t limit = cache_limit(images, options, wanted);
   if (limit == 0) return images;
   tell_of_cache(options, wanted, images.size(), limit);
   tell_of_memory(options, wanted, images.size(), limit);
   return cache_images(images, {.max_bytes = limit, .size = wanted.cached_size});
 }
 
+// All images for training and for validation.
+RecipeData whole(const ImageDataset& images, const std::string& description) {
+  return {.description = description, .train = images, .load_test = [images] { return images; }};
+}
+
 // Loads the folder's own split, whose parts share a cache.
-RecipeData load_own_split(const fs::path& directory, const char* validation_name,
+RecipeData load_own_split(const fs::path& directory, const PartNames& names,
                           const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
-  const FolderParts parts = load_parts(directory, validation_name, folder_options(options));
+  const FolderParts parts = load_parts(directory, names, wanted, options);
   const ImageDataset &train = parts.train, &validation = parts.validation;
+  std::string description = description_of(directory, options);
+  if (names.are_packs()) {
+    description += lockstep::str(" (", names.train, ", ", names.validation, ')');
+  }
+  const ImageDataset both = concatenate({train, validation});
+  if (options.whole) return whole(both, description);
   tell_of_few_images(parts, options);
-  const ImageDataset all = cached(concatenate({train, validation}), options, wanted);
+  const ImageDataset all = cached(both, options, wanted);
   const ImageDataset rest = range_of(all, train.size(), validation.size());
-  return {.description = description_of(directory, options),
+  return {.description = description,
           .train = range_of(all, 0, train.size()),
           .load_test = [rest] { return rest; },
           .fingerprint =
-              fingerprint_text({train.fingerprint(), validation.fingerprint()}, validation_name)};
+              fingerprint_text({train.fingerprint(), validation.fingerprint()}, names.validation)};
 }
 
 }  // namespace
@@ -325,21 +443,24 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
   if (!options.directory) {
     throw ConfigError(lockstep::str(wanted.recipe,
                                     ": give --data DIR, a folder of images with a folder for each "
-                                    "class, or with train and val, which have one for each class"));
+                                    "class, or with train and val, which have one for each class; "
+                                    "or --data FILE, made by `lockstep data pack`"));
   }
   const fs::path directory = *options.directory;
   if (options.validation_fraction) {
     OptionCheck(wanted.recipe)
         .in_range("the validation fraction", *options.validation_fraction, 0, 1);
   }
-  const char* const own_split = validation_folder(options, directory, wanted.recipe);
-  if (own_split != nullptr && options.validation_fraction) {
-    throw ConfigError(lockstep::str(wanted.recipe, ": ", directory.string(),
-                                    " has the folders train and ", own_split,
+  const std::optional<PartNames> own = own_parts(options, directory, wanted.recipe);
+  if (own && options.validation_fraction) {
+    throw ConfigError(lockstep::str(wanted.recipe, ": ", directory.string(), " has the ",
+                                    own->are_packs() ? "packs " : "folders ", own->train, " and ",
+                                    own->validation,
                                     ", which are the split; remove the validation fraction"));
   }
-  if (own_split != nullptr) return load_own_split(directory, own_split, options, wanted);
-  const ImageDataset all = load_image_folder(directory, folder_options(options));
+  if (own) return load_own_split(directory, *own, options, wanted);
+  const ImageDataset all = open_for(wanted, directory, options);
+  if (options.whole) return whole(all, description_of(directory, options));
   const FolderParts parts = split_at_random(cached(all, options, wanted), options, wanted.recipe);
   tell_of_few_images(parts, options);
   // Versions that did not split by class have split the same images in another way.
@@ -352,17 +473,35 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
           .is_split_at_random = true};
 }
 
+bool holds_packs(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) return true;
+  return validation_parts(path, kFolderEnding).empty() &&
+         !validation_parts(path, kPackEnding).empty();
+}
+
+bool holds_packed_pixels(const fs::path& path) {
+  if (!holds_packs(path)) return false;
+  std::error_code ignored;
+  const fs::path pack = fs::is_directory(path, ignored) ? path / "train.pack" : path;
+  return data::pack_kind(pack) == formats::PackKind::kPixels;
+}
+
+bool has_own_parts(const fs::path& path) {
+  return has_part(path, "train", kFolderEnding) || !validation_parts(path, kPackEnding).empty();
+}
+
 RecipeData load_train_and_val(const RecipeDataOptions& options, const std::string& recipe) {
   const fs::path directory = options.directory.value();
   require_existing(directory, recipe);
   for (const char* part : {"train", "val"}) {
-    if (has_folder(directory, part)) continue;
+    if (has_part(directory, part, kFolderEnding)) continue;
     throw ConfigError(lockstep::str(recipe, ": --data ", directory.string(), " has no folder '",
                                     part,
                                     "'; expected train and val, each with a folder of images for "
                                     "each class"));
   }
-  const FolderParts parts = load_parts(directory, "val", folder_options(options));
+  const FolderParts parts = load_parts(directory, {"train", "val"}, {.recipe = recipe}, options);
   tell_of_few_images(parts, options);
   return {.description = description_of(directory, options),
           .train = parts.train,

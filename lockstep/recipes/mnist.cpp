@@ -6,12 +6,14 @@
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/mnist_stages.h>
+#include <lockstep/recipes/folder_split.h>
 #include <lockstep/recipes/recipe.h>
 
 namespace lockstep::recipes {
 namespace {
 
 constexpr ImageShape kShape = {1, 28, 28};
+constexpr std::int64_t kDigits = 10;
 
 RecipeData generated_digits(const std::string& reason, const RecipeDataOptions& options) {
   if (options.message) {
@@ -36,6 +38,9 @@ ImageDataset load_digits(const std::filesystem::path& directory, Split split) {
 }
 
 RecipeData load_digits_or_generate(const RecipeDataOptions& options) {
+  if (options.directory && holds_packs(*options.directory)) {
+    return load_folder_split(options, {.recipe = "mnist", .input = kShape, .num_classes = kDigits});
+  }
   const DataRequest request = {
       .name = "mnist", .directory = options.directory, .progress = options.progress};
   std::optional<std::filesystem::path> directory = find_data(request);

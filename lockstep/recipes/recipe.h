@@ -31,8 +31,10 @@ struct RecipeDefaults {
 };
 
 struct RecipeDataOptions {
-  std::optional<std::string> directory{};  ///< --data: the only place to search
-  bool may_download = true;                ///< false: behave as if there were no network
+  /// --data: the only place to search. A folder, or a file that pack_images() wrote, on which every
+  /// recipe can train.
+  std::optional<std::string> directory{};
+  bool may_download = true;  ///< false: behave as if there were no network
   /// Image files with more pixels are refused when read (Recipe::reads_image_folder only).
   std::int64_t max_image_pixels = kMaxImagePixels;
   /// How image files are decoded (Recipe::reads_image_folder only).
@@ -41,13 +43,18 @@ struct RecipeDataOptions {
   bool exif_transpose = false;
   /// ImageFolderOptions::keep_unreadable (Recipe::reads_image_folder only).
   bool keep_unreadable = false;
-  /// Seed of the split into training and validation images (Recipe::splits_folder only).
+  /// Seed of the split into training and validation images (packs and Recipe::splits_folder
+  /// only).
   std::uint64_t seed = 0;
   /// Share of validation images, above 0 and below 1; absent: kValidationFraction, or the folder's
-  /// own split (Recipe::splits_folder only).
+  /// own split (packs and Recipe::splits_folder only).
   std::optional<double> validation_fraction{};
+  /// Whether to leave the images undivided: both parts are then all of them (packs and
+  /// Recipe::splits_folder only).
+  bool whole = false;
   /// Memory in bytes for decoded images (cache_images()), shared by this process and those that it
-  /// forks; 0: no cache; absent: the recipe's default (Recipe::splits_folder only).
+  /// forks; 0: no cache; absent: the recipe's default, or none for pixels of a pack (packs and
+  /// Recipe::splits_folder only).
   std::optional<std::int64_t> cache_bytes{};
   /// Number of processes on this host that each load the data and share the host's memory.
   int local_processes = 1;
@@ -60,8 +67,9 @@ struct RecipeData {
   std::string description{};  ///< describes the training data in words
   ImageDataset train;
   std::function<ImageDataset()> load_test{};  ///< called when the test images are first needed
-  /// Identifies the names of the images and their split into training and validation images: equal
-  /// fingerprints mean equal names and split. Empty: not available.
+  /// Identifies the names of the images, or the contents of packs, and their split into training
+  /// and validation images: equal fingerprints mean equal names (contents) and split. Empty: not
+  /// available.
   std::string fingerprint{};
   bool is_split_at_random = false;  ///< otherwise the folder has its own split
   double seconds_to_open = 0;       ///< time taken to find, list and open the data
@@ -79,7 +87,7 @@ struct TaskOptions {
 inline constexpr const char* kModelChoice = "model";
 inline constexpr const char* kImageSizeChoice = "image_size";
 
-/// Share of a folder's images used for validation, unless specified otherwise.
+/// Share of the images of a folder or pack used for validation, unless specified otherwise.
 inline constexpr double kValidationFraction = 0.2;
 
 /// The model that a recipe trains, and its image size. An absent value means the recipe's default.

@@ -11,6 +11,9 @@ namespace {
 constexpr int kSide = 128;
 
 RecipeData load_or_generate(const RecipeDataOptions& options) {
+  if (options.directory && holds_packs(*options.directory)) {
+    return load_folder_split(options, {.recipe = "resnet50-split"});
+  }
   if (options.directory) return load_train_and_val(options, "resnet50-split");
   return {.description = "generated images",
           .train = data::make_random_images(Split::kTrain, {}),
@@ -27,8 +30,8 @@ Recipe resnet50_split_recipe() {
   const Normalize normalize = {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
   return {.name = "resnet50-split",
           .summary =
-              "generated 128x128 images, or a folder with train/ and val/, ResNet-50 (25 million "
-              "parameters), divided into stages with --strategy pipeline",
+              "generated 128x128 images, a folder with train/ and val/, or a pack, ResNet-50 (25 "
+              "million parameters), divided into stages with --strategy pipeline",
           .defaults = {.global_batch = 120,
                        .max_epochs = 3,
                        .optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4},

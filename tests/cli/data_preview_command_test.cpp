@@ -202,12 +202,20 @@ TEST_F(DataCommand, PreviewsPhotographsUpright) {
   EXPECT_TRUE(sheet_of({(data / "a/photos").string(), "--exif-transpose"}) == expected);
   EXPECT_FALSE(sheet_of({(data / "a/photos").string()}) == expected) << "the default";
   EXPECT_THAT(run({"preview", "mnist", "--exif-transpose", "--out", in_out("sheet.png")}).err,
-              HasSubstr("--exif-transpose belongs to a folder of images, got SOURCE mnist"));
-  data.write("a.pack", "a file, which is no folder");
-  EXPECT_THAT(
-      run({"preview", (data / "a.pack").string(), "--exif-transpose", "--out", in_out("sheet.png")})
-          .err,
-      HasSubstr("--exif-transpose belongs to a folder of images, got SOURCE "));
+              HasSubstr("--exif-transpose belongs to a folder or pack of image files, got SOURCE "
+                        "mnist"));
+  // A pack of files holds their EXIF, too, and one of pixels does not.
+  const std::string photos = (data / "a/photos").string();
+  ASSERT_EQ(run({"pack", photos, in_out("files.pack"), "--encoded"}).exit_code, 0);
+  EXPECT_TRUE(sheet_of({in_out("files.pack"), "--exif-transpose"}) == expected);
+  ASSERT_EQ(run({"pack", photos, in_out("pixels.pack")}).exit_code, 0);
+  const ProgramResult refused =
+      run({"preview", in_out("pixels.pack"), "--exif-transpose", "--out", in_out("sheet.png")});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("pixels.pack holds decoded images without their EXIF "
+                                     "orientation; remove --exif-transpose, and pack the "
+                                     "photographs again with `lockstep data pack "
+                                     "--exif-transpose`\n"));
 }
 
 TEST_F(DataCommand, PacksPhotographsUpright) {

@@ -233,15 +233,15 @@ TEST(Help, OfARecipeBeginsWithItsOwnOptions) {
   };
   const RecipeHelp cases[] = {
       {"mnist",
-       {"--weights", "--no-fused-kernels"},
-       {"--model", "--image-size", "--val-fraction", "--cache", "--decoding", "--memory-format"}},
+       {"--weights", "--val-fraction", "--cache", "--no-fused-kernels"},
+       {"--model", "--image-size", "--decoding", "--memory-format"}},
       {"classify",
        {"--model", "--image-size", "--weights", "--val-fraction", "--cache", "--memory-format",
         "--max-image-pixels", "--decoding", "--exif-transpose"},
        {"--no-fused-kernels"}},
       {"resnet50-split",
-       {"--weights", "--decoding"},
-       {"--model", "--val-fraction", "--no-fused-kernels"}}};
+       {"--weights", "--val-fraction", "--decoding"},
+       {"--model", "--no-fused-kernels"}}};
   for (const RecipeHelp& each : cases) {
     for (const Names& words : {Names{each.recipe, "--help"}, Names{"--help", each.recipe}}) {
       const ProgramResult result = run_command({.command = {"train"}}, words);

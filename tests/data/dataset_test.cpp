@@ -209,10 +209,14 @@ TEST(ImageDataset, CombinesWhatFitsTogether) {
   const auto beside_one = [&](const ImageDataset& other) {
     return message_of<ConfigError>([&] { concatenate({one, other}); });
   };
-  EXPECT_EQ(beside_one(ImageDataset("tall", {1, 3, 2}, 6, source)),
-            "concatenate: tall has images of 1x3x2 in 6 classes, one of 1x1x2 in 6");
+  EXPECT_EQ(beside_one(ImageDataset("coloured", {3, 1, 2}, 6, source)),
+            "concatenate: coloured has images of 3x1x2 in 6 classes, one of 1x1x2 in 6");
   EXPECT_EQ(beside_one(ImageDataset("more", {1, 1, 2}, 7, source)),
             "concatenate: more has images of 1x1x2 in 7 classes, one of 1x1x2 in 6");
+  const ImageDataset tall("tall", {1, 3, 2}, 6, source);
+  for (const auto& mixed : {concatenate({one, tall}), concatenate({tall, one, one})}) {
+    EXPECT_EQ(mixed.shape(), (ImageShape{1, 0, 0})) << "each image has its own size";
+  }
 }
 
 }  // namespace

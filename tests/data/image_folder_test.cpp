@@ -318,6 +318,30 @@ TEST_F(ImageFolder, PacksPhotographsUpright) {
   EXPECT_EQ(letters_of(load_packed_images(out / "files")), "3x2 abcdef");
 }
 
+TEST_F(ImageFolder, PhotographsInAPackOfFilesAreTurnedWhenTheyAreRead) {
+  write("cat/1.png", oriented_letters(1));
+  write("cat/2.png", oriented_letters(8));
+  const TemporaryDirectory out;
+  pack_images(load_image_folder(folder.path()), out / "files", {.keep_files = true});
+  const ImageDataset lying = load_packed_images(out / "files");
+  EXPECT_EQ(letters_of(lying, 1), "3x2 abcdef");
+  EXPECT_EQ(lying.shape(), (ImageShape{3, 2, 3}));
+  EXPECT_TRUE(lying.is_file(1));
+  const ImageDataset upright = load_packed_images(out / "files", {.exif_transpose = true});
+  EXPECT_EQ(letters_of(upright, 0), "3x2 abcdef");
+  EXPECT_EQ(letters_of(upright, 1), "2x3 cfbead");
+  EXPECT_EQ(upright.shape(), (ImageShape{3, 0, 0})) << "one was turned";
+  EXPECT_FALSE(upright.is_file(1)) << "DALI would not turn it";
+  pack_images(upright, out / "pixels", {});
+  EXPECT_EQ(letters_of(load_packed_images(out / "pixels"), 1), "2x3 cfbead");
+  EXPECT_EQ(message_of<ConfigError>(
+                [&] { load_packed_images(out / "pixels", {.exif_transpose = true}); }),
+            (out / "pixels").string() +
+                " holds decoded images without their EXIF orientation; remove "
+                "PackedImagesOptions::exif_transpose, and pack the photographs again with "
+                "`lockstep data pack --exif-transpose`");
+}
+
 TEST_F(ImageFolder, CachesPhotographsUpright) {
   write("cat/1.png", oriented_letters(6));
   write("cat/2.png", oriented_letters(1));

@@ -89,6 +89,8 @@ TEST(DataDefaults, OfFilesReadThemExactlyAndOnce) {
   EXPECT_EQ(PackedImagesOptions{}.verification, PackVerification::kFirstRead);
   EXPECT_EQ(PackedImagesOptions{}.decoding, ImageReader::Decoding::kExact);
   EXPECT_EQ(PackedImagesOptions{}.max_image_pixels, 89'478'485);
+  EXPECT_FALSE(PackedImagesOptions{}.exif_transpose);
+  EXPECT_FALSE(PackedImagesOptions{}.rgb);
   EXPECT_FALSE(PackImagesOptions{}.keep_files);
   EXPECT_FALSE(PackImagesOptions{}.resize);
   EXPECT_EQ(PackImagesOptions{}.on_corrupt_image, OnCorruptImage::kStop);

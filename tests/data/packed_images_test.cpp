@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
+#include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,6 +19,7 @@
 #include <lockstep/data/augment/resample.h>
 #include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/data/datasets/mnist.h>
+#include <lockstep/data/datasets/open_images.h>
 #include <lockstep/data/preparation/pack_images.h>
 #include <lockstep/formats/pack_writer.h>
 #include <lockstep/formats/png.h>
@@ -106,6 +110,124 @@ TEST_F(PackedImages, AreShownWhereTheyLieForAsLongAsTheDataSetLives) {
   before = planar(view);
   std::filesystem::remove(path);
   EXPECT_EQ(planar(view), before);
+}
+
+struct MappedRange {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  std::string permissions;  // "r--s": read-only and shared
+  std::int64_t anonymous_kilobytes = -1;
+};
+
+// The maps of a file in this process.
+std::vector<MappedRange> maps_of(const std::filesystem::path& path) {
+  std::ifstream smaps("/proc/self/smaps");
+  std::vector<MappedRange> found;
+  bool is_of_file = false;
+  for (std::string line; std::getline(smaps, line);) {
+    std::istringstream words(line);
+    std::string first, permissions;
+    words >> first >> permissions;
+    if (const std::size_t dash = first.find('-'); dash != std::string::npos) {
+      is_of_file = line.ends_with(path.string());
+      if (!is_of_file) continue;
+      found.push_back({.begin = std::stoull(first.substr(0, dash), nullptr, 16),
+                       .end = std::stoull(first.substr(dash + 1), nullptr, 16),
+                       .permissions = permissions});
+    } else if (is_of_file && first == "Anonymous:") {
+      found.back().anonymous_kilobytes = std::stoll(permissions);
+    }
+  }
+  return found;
+}
+
+// Pages of a shared map belong to the page cache, so all ranks of a host use the same ones. Pixels
+// that are shown in it take no memory of the process.
+TEST_F(PackedImages, ProcessesShareThePagesOfThePixels) {
+  const auto path = pack({});
+  for (const bool rgb : {false, true}) {
+    const ImageDataset packed = load_packed_images(path, {.rgb = rgb});
+    std::vector<std::uintptr_t> shown;
+    for (std::int64_t i = 0; i < packed.size(); ++i) {
+      EXPECT_FALSE(planar_pixels(packed, i).empty());
+      shown.push_back(reinterpret_cast<std::uintptr_t>(packed.image(i).pixels));
+    }
+    const std::vector<MappedRange> maps = maps_of(std::filesystem::canonical(path));
+    ASSERT_EQ(maps.size(), 1U);
+    EXPECT_EQ(maps[0].permissions, "r--s");
+    EXPECT_EQ(maps[0].anonymous_kilobytes, 0) << "private copies of pages";
+    for (const std::uintptr_t pixels : shown) {
+      EXPECT_GE(pixels, maps[0].begin);
+      EXPECT_LT(pixels, maps[0].end);
+    }
+  }
+}
+
+// As a folder shows grey files.
+TEST_F(PackedImages, GreyImagesAreShownAsRgbOnRequest) {
+  folder.write("train-images-idx3-ubyte", idx_images(3, 6, 4));
+  folder.write("train-labels-idx1-ubyte", idx_labels(3));
+  const ImageDataset digits = load_mnist(folder.path(), Split::kTrain);
+  pack_images(digits, out / "pack");
+  const ImageDataset packed = load_packed_images(out / "pack", {.rgb = true});
+  EXPECT_EQ(packed.shape(), (ImageShape{3, 6, 4}));
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const std::vector<std::uint8_t> grey = planar_pixels(digits, i);
+    std::vector<std::uint8_t> expected;
+    for (int channel = 0; channel < 3; ++channel) {
+      expected.insert(expected.end(), grey.begin(), grey.end());
+    }
+    EXPECT_EQ(planar_pixels(packed, i), expected);
+  }
+  const data::AugmentationPlan plan({Resize{9}, Normalize{{0, 0, 0}, {1, 1, 1}}}, packed.shape());
+  const data::AugmentationPlan grey_plan({Resize{9}, Normalize{{0}, {1}}}, digits.shape());
+  std::vector<float> got(3 * 81), of_grey(81);
+  ImageReader reader;
+  packed.read(1, reader);
+  plan.apply(reader, {}, got.data());
+  digits.read(1, reader);
+  grey_plan.apply(reader, {}, of_grey.data());
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], of_grey[i % 81]) << i;
+  EXPECT_EQ(load_packed_images(pack({}), {.rgb = true}).shape().channels, 3) << "already";
+}
+
+TEST_F(PackedImages, AreIdentifiedByTheirContent) {
+  const std::uint64_t before = load_packed_images(pack({})).fingerprint();
+  EXPECT_NE(before, 0U);
+  EXPECT_EQ(load_packed_images(pack({.threads = 2})).fingerprint(), before) << "the same again";
+  EXPECT_NE(load_packed_images(pack({.keep_files = true})).fingerprint(), before);
+  std::filesystem::rename(folder / "cat/3.png", folder / "dog/3.png");
+  const std::uint64_t moved = load_packed_images(pack({})).fingerprint();
+  EXPECT_NE(moved, before) << "one image has another class";
+  std::filesystem::rename(folder / "dog", folder / "fox");
+  EXPECT_NE(load_packed_images(pack({})).fingerprint(), moved) << "a class has another name";
+}
+
+TEST_F(PackedImages, ArePartOfWhatAPathMayLeadTo) {
+  const auto path = pack({.keep_files = true});
+  EXPECT_EQ(data::open_images(path).size(), 7);
+  EXPECT_EQ(data::open_images(folder.path()).size(), 7);
+  EXPECT_FALSE(data::open_images(path, {.exif_transpose = true}).is_file(0));
+  ImageReader reader;
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { data::open_images(path, {.max_image_pixels = 99}).read(0, reader); }),
+              HasSubstr("at most 99 are allowed"));
+  EXPECT_EQ(message_of<DataError>([&] { data::open_images(out / "none"); }),
+            (out / "none").string() +
+                " does not exist; give a folder with a subfolder of images for each class, or a "
+                "file made by `lockstep data pack`");
+  EXPECT_THAT(message_of<DataError>([&] { data::open_images(folder / "cat/0.png"); }),
+              HasSubstr("0.png is not a packed image file"));
+  using formats::PackKind;
+  EXPECT_EQ(data::pack_kind(path), PackKind::kFiles);
+  EXPECT_EQ(data::pack_kind(pack({})), PackKind::kPixels);
+  for (const auto& other : {folder.path(), folder / "cat/0.png", out / "none"}) {
+    EXPECT_EQ(data::pack_kind(other), std::nullopt) << other;
+  }
+  out.write("pack", "LOCKPA");
+  EXPECT_EQ(data::pack_kind(path), std::nullopt);
+  out.write("pack", "LOCKPACK");
+  EXPECT_THROW(data::pack_kind(path), DataError) << "a damaged pack";
 }
 
 // Our decoder equals torchvision's bit for bit (tests/oracle), so it is the reference here.

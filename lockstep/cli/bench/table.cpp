@@ -309,7 +309,7 @@ void add_peer_options(CLI::App& command, BenchTableArguments& to) {
 void add_training_options(CLI::App& command, TrainArguments& to) {
   add_recipe_options(command, to.of_recipe);
   const HelpGroup group(command, "Each run");
-  command.add_option("--data", to.data, "Folder of the data")->type_name("DIR");
+  command.add_option("--data", to.data, "Folder or pack of the data")->type_name("PATH");
   command.add_option("--accelerator", to.accelerator, "Device to compute on: auto, cpu or cuda")
       ->capture_default_str();
   command

@@ -14,6 +14,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/launch/launcher.h>
+#include <lockstep/recipes/folder_split.h>
 
 namespace lockstep::cli {
 namespace {
@@ -26,6 +27,10 @@ constexpr Milliseconds kPeerGrace{5000};
 // The place of the data that Lockstep trains on, for the program; nothing if both generate them.
 std::optional<fs::path> data_of_peer(const TrainSettings& settings) {
   const recipes::Recipe& recipe = *settings.recipe;
+  if (settings.data && recipes::holds_packs(*settings.data)) {
+    throw ConfigError(str("bench table: --with-peers cannot read the packs of --data ",
+                          *settings.data, "; give the files that they were made from"));
+  }
   if (recipe.reads_image_folder) {
     if (!settings.data) return std::nullopt;
     return fs::absolute(*settings.data);

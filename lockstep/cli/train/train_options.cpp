@@ -29,8 +29,6 @@ struct RecipeOption {
 constexpr RecipeOption kRecipeOptions[] = {
     {"--model", has_models},
     {"--image-size", has_image_sizes},
-    {"--val-fraction", splits_folder},
-    {"--cache", splits_folder},
     {"--no-fused-kernels", has_fused_kernels},
     {"--memory-format", has_channels_last},
     {"--max-image-pixels", reads_image_folder},
@@ -228,9 +226,11 @@ void add_length_options(CLI::App& command, TrainArguments& to) {
 void add_loader_options(CLI::App& command, TrainArguments& to) {
   const HelpGroup group(command, "Data");
   command
-      .add_option("--data", to.data,
-                  "Folder of the data (default: $LOCKSTEP_DATA, then the download cache)")
-      ->type_name("DIR");
+      .add_option(
+          "--data", to.data,
+          "Folder of the data, or a file made by `lockstep data pack`, on which every recipe "
+          "trains (default: $LOCKSTEP_DATA, then the download cache)")
+      ->type_name("PATH");
   command
       .add_option("--loader", to.loader,
                   "Loader that prepares the images: " + join(loader_engine_names()))
@@ -244,7 +244,8 @@ void add_loader_options(CLI::App& command, TrainArguments& to) {
   add_decoding_option(command, to.decoding);
   command.add_flag("--exif-transpose", to.exif_transpose,
                    "Turn photographs upright by their EXIF orientation, which is ignored otherwise "
-                   "(only for a recipe that reads --data as a folder of images)");
+                   "(only for a recipe that reads --data as a folder of images, or as a pack of "
+                   "their files)");
   add_mix_option(command, to.mix, "Mix the images of a batch");
 }
 

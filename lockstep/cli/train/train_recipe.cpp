@@ -23,6 +23,18 @@ void require_of_recipe(const char* option, bool is_given, const recipes::Recipe&
                                   option));
 }
 
+// ConfigError if `recipe` does not split or cache its images, which `option` is about.
+void require_split_images(const char* option, bool is_given, const recipes::Recipe& recipe,
+                          bool has_packs) {
+  if (!is_given || has_packs || recipe.splits_folder) return;
+  throw ConfigError(lockstep::str("train: ", option, " has no effect on ", recipe.name,
+                                  " unless --data is a pack; it belongs to packs, ",
+                                  join(recipes_with(splits_folder), " and "), "; remove ", option));
+}
+
+// "classify, autoencoder and packs only", for the help of the options of split images.
+std::string only_split_images() { return join(recipes_with(splits_folder)) + " and packs only"; }
+
 // "224 for classify, 160 for autoencoder": the sides of images unless --image-size is given.
 std::string default_image_sizes() {
   std::vector<std::string> sizes;
@@ -72,27 +84,28 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
       ->type_name("FILE");
   command.add_option(
       "--val-fraction", to.val_fraction,
-      lockstep::str("Share of a folder's images held out for validation (",
-                    only_recipes(splits_folder), ", default ", recipes::kValidationFraction, ")"));
+      lockstep::str("Share of the images of a folder or pack held out for validation (",
+                    only_split_images(), ", default ", recipes::kValidationFraction, ")"));
   command
       .add_option(
           "--cache", to.cache,
           "Maximum size of the cache of decoded images, such as 2GB or 500MB, or none. The "
           "ranks that this program starts share one cache; ranks that another launcher "
           "starts have one each (" +
-              only_recipes(splits_folder) +
+              only_split_images() +
               ", --loader native only; "
-              "default: none for classify, and for autoencoder 1GiB but at most a quarter of "
-              "the free memory)")
+              "default: none for classify and for packs of pixels, and for autoencoder 1GiB but at "
+              "most a quarter of the free memory)")
       ->type_name("SIZE");
 }
 
-RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments) {
+RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments,
+                              bool has_packs) {
   const recipes::Recipe& recipe = recipes::find_recipe(name);
   require_of_recipe("--model", arguments.model.has_value(), recipe, has_models);
   require_of_recipe("--image-size", arguments.image_size.has_value(), recipe, has_image_sizes);
-  require_of_recipe("--val-fraction", arguments.val_fraction.has_value(), recipe, splits_folder);
-  require_of_recipe("--cache", arguments.cache.has_value(), recipe, splits_folder);
+  require_split_images("--val-fraction", arguments.val_fraction.has_value(), recipe, has_packs);
+  require_split_images("--cache", arguments.cache.has_value(), recipe, has_packs);
   if (arguments.val_fraction) {
     OptionCheck("train").in_range("--val-fraction", *arguments.val_fraction, 0, 1);
   }

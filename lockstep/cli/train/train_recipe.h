@@ -39,7 +39,9 @@ struct RecipeSettings {
 void add_recipe_options(CLI::App& command, RecipeArguments& to);
 
 /// Throws ConfigError, which names the option, if the recipe `name` does not support it, if a value
-/// is out of range, or if the file of weights does not exist.
-RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments);
+/// is out of range, or if the file of weights does not exist. With packs as its data
+/// (recipes::holds_packs()) every recipe supports --val-fraction and --cache.
+RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments,
+                              bool has_packs = false);
 
 }  // namespace lockstep::cli

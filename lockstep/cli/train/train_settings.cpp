@@ -11,6 +11,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/loader/loader_options.h>
+#include <lockstep/recipes/folder_split.h>
 #include <lockstep/train/optimization/precision.h>
 
 namespace lockstep::cli {
@@ -149,6 +150,11 @@ void require_image_files(const TrainArguments& arguments, const recipes::Recipe&
         lockstep::str("train: ", option, " has no effect on ", recipe.name,
                       " without --data DIR, a folder of images; add --data or remove ", option));
   }
+  if (recipes::holds_packed_pixels(*arguments.data)) {
+    throw ConfigError(lockstep::str("train: ", option, " has no effect on ", *arguments.data,
+                                    ", which holds decoded images; remove ", option,
+                                    ", or pack files with `lockstep data pack --encoded`"));
+  }
 }
 
 // Resolves --max-image-pixels, --decoding and --exif-transpose.
@@ -182,7 +188,8 @@ void check_cache(const TrainArguments& arguments, const TrainSettings& settings)
 
 TrainSettings resolve(const TrainArguments& arguments) {
   TrainSettings settings;
-  settings.of_recipe = resolve_recipe(arguments.recipe, arguments.of_recipe);
+  const bool has_packs = arguments.data && recipes::holds_packs(*arguments.data);
+  settings.of_recipe = resolve_recipe(arguments.recipe, arguments.of_recipe, has_packs);
   settings.recipe = settings.of_recipe.recipe;
   const OptionCheck check("train");
   check_accelerator("train", arguments.accelerator);

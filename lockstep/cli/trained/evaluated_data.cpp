@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <system_error>
@@ -18,7 +17,7 @@
 #include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/recipes/folder_split.h>
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/terminal.h>
 
@@ -43,10 +42,21 @@ Number number_of(const TrainedModel& model, const char* name, const std::string&
       lockstep::str(model.weights, ": its ", name, " must be a number, got '", text, "'"));
 }
 
-bool has_train_folder(const std::optional<std::string>& directory) {
-  std::error_code ignored;
-  return directory &&
-         std::filesystem::is_directory(std::filesystem::path(*directory) / "train", ignored);
+// Whether all images of the folder or pack can be taken, whatever their part.
+bool has_whole(const recipes::Recipe& recipe, const std::optional<std::string>& directory) {
+  return recipe.splits_folder || (directory && recipes::holds_packs(*directory));
+}
+
+bool has_own_parts(const std::optional<std::string>& directory) {
+  return directory && recipes::has_own_parts(*directory);
+}
+
+// Whether photographs are turned upright: by default as in the run, unless they are decoded.
+bool are_turned(const EvaluatedDataArguments& arguments, const TrainedModel& model,
+                const std::optional<std::string>& directory) {
+  if (arguments.exif_transpose) return true;
+  const bool are_pixels = directory && recipes::holds_packed_pixels(*directory);
+  return !are_pixels && model.note(kExifTransposeNote) != nullptr;
 }
 
 ImageReader::Decoding decoding_of(const std::string& command, const TrainedModel& model) {
@@ -63,18 +73,19 @@ std::optional<std::string> directory_of(const std::string& command,
   if (!model.recipe.splits_folder) return std::nullopt;
   throw ConfigError(lockstep::str(command, ": ", model.weights,
                                   " does not say which images the run was trained on; give --data "
-                                  "FOLDER, a folder of images with a folder for each class"));
+                                  "PATH, a folder of images with a folder for each class, or a "
+                                  "pack"));
 }
 
 std::string split_of(const std::string& command, const EvaluatedDataArguments& arguments,
                      const TrainedModel& model, const std::optional<std::string>& directory) {
-  const bool is_plain =
-      arguments.data && model.recipe.splits_folder && !has_train_folder(directory);
+  const bool whole = has_whole(model.recipe, directory);
+  const bool is_plain = arguments.data && whole && !has_own_parts(directory);
   const std::string split = arguments.split.value_or(is_plain ? kAllParts : kValidationPart);
-  if (split == kAllParts && !model.recipe.splits_folder) {
-    throw ConfigError(lockstep::str(command, ": --split all is available only for ",
-                                    join(recipes_with(splits_folder), " and "),
-                                    "; use --split validation or train with ", model.recipe.name));
+  if (split == kAllParts && !whole) {
+    throw ConfigError(lockstep::str(
+        command, ": --split all is available only for ", join(recipes_with(splits_folder)),
+        " and packs; use --split validation or train with ", model.recipe.name));
   }
   return split;
 }
@@ -85,7 +96,9 @@ void require_split_of_run(const std::string& command, const TrainedModel& model,
   const std::string* const before = model.setting("split");
   if (!data.is_split_at_random || before == nullptr || *before == data.fingerprint) return;
   throw DataError(lockstep::str(
-      command, ": the names of the images in ", directory,
+      command,
+      recipes::holds_packs(directory) ? ": the images in " : ": the names of the images in ",
+      directory,
       " are not those of the run, so the images that the network was trained on cannot be "
       "identified; use --split all, or --data with images that are new to the network"));
 }
@@ -95,23 +108,13 @@ void require_split_of_run(const std::string& command, const TrainedModel& model,
 EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments& arguments,
                         const TrainedModel& model, const std::optional<std::string>& directory,
                         const std::string& split) {
-  const ImageReader::Decoding decoding = decoding_of(command, model);
-  const bool upright = arguments.exif_transpose || model.note(kExifTransposeNote) != nullptr;
-  if (split == kAllParts) {
-    ImageDataset images =
-        load_image_folder(*directory, {.decoding = decoding,
-                                       .max_image_pixels = arguments.max_image_pixels,
-                                       .exif_transpose = upright,
-                                       .keep_unreadable = true});
-    const std::string name = images.name();
-    return {std::move(images), name, split};
-  }
   report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   recipes::RecipeDataOptions options{.directory = directory,
                                      .max_image_pixels = arguments.max_image_pixels,
-                                     .decoding = decoding,
-                                     .exif_transpose = upright,
+                                     .decoding = decoding_of(command, model),
+                                     .exif_transpose = are_turned(arguments, model, directory),
                                      .keep_unreadable = true,
+                                     .whole = split == kAllParts,
                                      .cache_bytes = 0,  // each image is read once
                                      .progress = std::ref(bar),
                                      .message = [](const std::string& text) {
@@ -121,7 +124,7 @@ EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments
     options.seed = number_of<std::uint64_t>(model, "seed", *seed);
   }
   const std::string* const fraction = model.note(kValidationFractionNote);
-  if (fraction != nullptr && !has_train_folder(directory)) {
+  if (fraction != nullptr && !has_own_parts(directory)) {
     options.validation_fraction = number_of<double>(model, kValidationFractionNote, *fraction);
   }
   const recipes::RecipeData data = model.recipe.load_data(options);
@@ -160,21 +163,21 @@ void require_classes_of(const std::string& command, const TrainedModel& model,
 void add_evaluated_data_options(CLI::App& command, EvaluatedDataArguments& to) {
   command
       .add_option("--data", to.data,
-                  "Folder of the images to evaluate on, or of a known data set's files (default: "
-                  "the run's)")
-      ->type_name("FOLDER")
+                  "Folder or pack of the images to evaluate on, or folder of a known data set's "
+                  "files (default: the run's)")
+      ->type_name("PATH")
       ->check(not_empty());
   command
       .add_option("--split", to.split,
                   "Part to evaluate on: " + join(part_names()) +
-                      " (default: validation, and all for a --data FOLDER without a folder "
-                      "train; all is for " +
-                      only_recipes(splits_folder) + ")")
+                      " (default: validation, and all for a --data PATH without parts train and "
+                      "val; all is for " +
+                      join(recipes_with(splits_folder)) + " and packs only)")
       ->check(not_empty());
   add_max_image_pixels_option(command, to.max_image_pixels);
   command.add_flag("--exif-transpose", to.exif_transpose,
                    "Turn photographs upright by their EXIF orientation, which is ignored otherwise "
-                   "(folders of images only, default: as in the run)");
+                   "(folders of images and packs of their files only, default: as in the run)");
 }
 
 void check_evaluated_data(const std::string& command, const EvaluatedDataArguments& arguments) {

@@ -31,6 +31,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/datasets/open_images.h>
 #include <lockstep/optim/options.h>
 #include <lockstep/report/csv_cell.h>
 #include <lockstep/report/image_bar.h>
@@ -73,38 +74,68 @@ struct FileReading {
   bool exif_transpose = false;
 };
 
-// Files without classes.
-class FileImages final : public ImageSource {
- public:
-  FileImages(std::vector<std::filesystem::path> files, FileReading reading)
-      : files_(std::move(files)), reading_(reading) {}
+// A file, or an image of a pack.
+struct NamedImage {
+  std::filesystem::path file;
+  std::optional<ImageDataset> pack{};
+  std::int64_t index = 0;  // in the pack
 
-  std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
+  std::string name() const { return pack ? str(file.string(), '#', index) : file.string(); }
+};
+
+// Images without classes.
+class NamedImages final : public ImageSource {
+ public:
+  NamedImages(std::vector<NamedImage> images, FileReading reading)
+      : images_(std::move(images)), reading_(reading) {}
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(images_.size()); }
   void read(std::int64_t index, ImageReader& reader) const override {
-    reader.open(files_[static_cast<std::size_t>(index)], reading_.decoding,
-                reading_.max_image_pixels);
+    const NamedImage& image = images_[static_cast<std::size_t>(index)];
+    if (image.pack) return image.pack->read(image.index, reader);
+    reader.open(image.file, reading_.decoding, reading_.max_image_pixels);
     if (reading_.exif_transpose) reader.transpose_by_exif();
   }
   std::int64_t label(std::int64_t) const override { return 0; }
 
  private:
-  std::vector<std::filesystem::path> files_;
+  std::vector<NamedImage> images_;
   FileReading reading_;
 };
 
-// The files that the arguments name, and the images in the folders that they name.
-std::vector<std::filesystem::path> files_of(const std::vector<std::string>& inputs) {
-  std::vector<std::filesystem::path> files;
-  for (const std::string& input : inputs) {
+ImageDataset open_pack(const std::string& path, formats::PackKind kind,
+                       const PredictArguments& arguments, const FileReading& reading) {
+  // Pixels are as they were packed, whatever the run did with its files.
+  const bool are_files = kind == formats::PackKind::kFiles;
+  ImageDataset pack = data::open_images(
+      path,
+      {.decoding = reading.decoding,
+       .max_image_pixels = reading.max_image_pixels,
+       .exif_transpose = are_files ? reading.exif_transpose : arguments.exif_transpose},
+      /*rgb=*/true);
+  if (pack.shape().channels == 3) return pack;
+  throw DataError(str(kPredict, ": ", path, " holds images of ", pack.shape().channels,
+                      " channels; pack grey or RGB images"));
+}
+
+// The files and the images of packs that the arguments name, and the images in the folders that
+// they name.
+std::vector<NamedImage> images_of(const PredictArguments& arguments, const FileReading& reading) {
+  std::vector<NamedImage> images;
+  for (const std::string& input : arguments.inputs) {
     std::error_code ignored;
-    if (!std::filesystem::is_directory(input, ignored)) {
-      files.emplace_back(input);
-      continue;
+    if (std::filesystem::is_directory(input, ignored)) {
+      for (const auto& file : list_image_files(input)) images.push_back({.file = file});
+    } else if (const auto kind = data::pack_kind(input)) {
+      const ImageDataset pack = open_pack(input, *kind, arguments, reading);
+      for (std::int64_t i = 0; i < pack.size(); ++i) {
+        images.push_back({.file = input, .pack = pack, .index = i});
+      }
+    } else {
+      images.push_back({.file = input});
     }
-    const std::vector<std::filesystem::path> found = list_image_files(input);
-    files.insert(files.end(), found.begin(), found.end());
   }
-  return files;
+  return images;
 }
 
 // The preparation for evaluation, from files of any size. Some recipes have data sets whose images
@@ -158,12 +189,12 @@ void add_predictions(const TrainedModel& model, const ModelBatch& batch, std::in
 
 std::vector<PredictedImage> predict_files(const PredictArguments& arguments,
                                           const TrainedModel& model, torch::Device device) {
-  const std::vector<std::filesystem::path> files = files_of(arguments.inputs);
+  const FileReading reading = reading_of(arguments, model);
+  std::vector<NamedImage> named = images_of(arguments, reading);
   std::vector<PredictedImage> predicted;
-  for (const std::filesystem::path& file : files) predicted.push_back({.file = file.string()});
-  const ImageDataset images(
-      "images", {3, 0, 0}, 1,
-      std::make_shared<const FileImages>(files, reading_of(arguments, model)));
+  for (const NamedImage& image : named) predicted.push_back({.file = image.name()});
+  const ImageDataset images("images", {3, 0, 0}, 1,
+                            std::make_shared<const NamedImages>(std::move(named), reading));
   report::ImageBar bar(std::cerr, detect_terminal(STDERR_FILENO), "predicting", images.size());
   ModelRun run(model, images, operators_for_files(model.recipe), arguments.compute, device);
   for (ModelBatch batch; run.next(batch);) {
@@ -284,8 +315,10 @@ void add_predict_command(CLI::App& app) {
   const auto to = std::make_shared<PredictArguments>();
   add_trained_options(*command, to->trained);
   command
-      ->add_option("FILES", to->inputs,
-                   "JPEG and PNG files, and folders, which are searched for images at any depth")
+      ->add_option(
+          "FILES", to->inputs,
+          "JPEG and PNG files, packs of images, and folders, which are searched for images "
+          "at any depth")
       ->type_name("")
       ->required()
       ->check(not_empty());

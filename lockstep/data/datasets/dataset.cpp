@@ -183,10 +183,13 @@ ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indic
 ImageDataset concatenate(const std::vector<ImageDataset>& datasets) {
   if (datasets.empty()) throw ConfigError("concatenate: got no data sets");
   const ImageDataset& first = datasets.front();
+  ImageShape shape = first.shape();
   std::string name;
   for (const ImageDataset& dataset : datasets) {
     name += (name.empty() ? "" : " + ") + dataset.name();
-    if (dataset.shape() != first.shape() || dataset.num_classes() != first.num_classes()) {
+    if (dataset.shape() != shape) shape.height = shape.width = 0;
+    if (dataset.shape().channels != shape.channels ||
+        dataset.num_classes() != first.num_classes()) {
       const auto& [channels, height, width] = dataset.shape();
       throw ConfigError(str("concatenate: ", dataset.name(), " has images of ", channels, "x",
                             height, "x", width, " in ", dataset.num_classes(), " classes, ",
@@ -194,7 +197,7 @@ ImageDataset concatenate(const std::vector<ImageDataset>& datasets) {
                             "x", first.shape().width, " in ", first.num_classes()));
     }
   }
-  return ImageDataset(std::move(name), first.shape(), first.num_classes(),
+  return ImageDataset(std::move(name), shape, first.num_classes(),
                       std::make_shared<const Concatenation>(datasets), first.class_names());
 }
 

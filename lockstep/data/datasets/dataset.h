@@ -30,7 +30,8 @@ class LOCKSTEP_API ImageSource {
     static_cast<void>(index);
     return false;
   }
-  /// A hash of the names of the images in their order; 0 for a source whose images have no names.
+  /// A hash that identifies the images and their order, by their names or their contents; 0 for a
+  /// source that knows neither.
   virtual std::uint64_t fingerprint() const { return 0; }
   /// Announces that an image will soon be read. A source in memory may prefetch it into the
   /// processor's cache, where an image read in random order would not be.
@@ -115,8 +116,8 @@ class LOCKSTEP_API ImageDataset {
 LOCKSTEP_API ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices);
 
 /// All images of the first data set, then all of the next, and so on. The names of the classes are
-/// those of the first. Throws a ConfigError if their shapes or numbers of classes differ, or
-/// `datasets` is empty.
+/// those of the first. If the data sets have images of different sizes, each image has its own.
+/// Throws a ConfigError if their numbers of channels or of classes differ, or `datasets` is empty.
 LOCKSTEP_API ImageDataset concatenate(const std::vector<ImageDataset>& datasets);
 
 }  // namespace lockstep

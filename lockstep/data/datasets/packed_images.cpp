@@ -37,7 +37,10 @@ class PackSource final : public ImageSource {
   const formats::PackInfo& info() const { return reader_.info(); }
   std::int64_t size() const override { return reader_.size(); }
   std::int64_t label(std::int64_t index) const override { return reader_.label(index); }
-  bool is_file(std::int64_t) const override { return info().kind == formats::PackKind::kFiles; }
+  bool is_file(std::int64_t) const override {
+    return info().kind == formats::PackKind::kFiles && !options_.exif_transpose;
+  }
+  std::uint64_t fingerprint() const override { return reader_.fingerprint(); }
 
   void read(std::int64_t index, ImageReader& reader) const override {
     check_length();
@@ -45,15 +48,33 @@ class PackSource final : public ImageSource {
     reading_of_thread().bytes += record.bytes.size();
     if (info().kind == formats::PackKind::kFiles) {
       open_file(index, record, reader);
+      if (options_.exif_transpose) reader.transpose_by_exif();
     } else {
       if (is_first_read(index)) read_ahead(record.bytes);
       verify(index, record.bytes);
-      reader.show(ImageView::planar(reinterpret_cast<const std::uint8_t*>(record.bytes.data()),
-                                    {info().channels, record.height, record.width}));
+      reader.show(view_of(record));
     }
   }
 
+  // The shape of all images, as a data set declares it.
+  ImageShape shape() const {
+    const std::int64_t channels = info().channels == 1 && options_.rgb ? 3 : info().channels;
+    if (options_.exif_transpose) return {channels, 0, 0};  // some may be turned
+    return {channels, info().height, info().width};
+  }
+
  private:
+  ImageView view_of(const formats::PackRecord& record) const {
+    const ImageShape shape{info().channels, record.height, record.width};
+    ImageView view =
+        ImageView::planar(reinterpret_cast<const std::uint8_t*>(record.bytes.data()), shape);
+    if (shape.channels == 1 && options_.rgb) {
+      view.shape.channels = 3;
+      view.channel_stride = 0;  // all three channels share one plane
+    }
+    return view;
+  }
+
   // The file may be truncated during decoding. Its content is therefore copied without the map: 10
   // KB take a microsecond, and decoding them takes a hundred or more.
   void open_file(std::int64_t index, const formats::PackRecord& record, ImageReader& reader) const {
@@ -132,8 +153,13 @@ ImageDataset load_packed_images(const std::filesystem::path& path,
                 static_cast<double>(kMaxImagePixelsLimit));
   auto source = std::make_shared<const PackSource>(path, options);
   const formats::PackInfo& info = source->info();
-  return ImageDataset(info.name, {info.channels, info.height, info.width}, info.num_classes, source,
-                      info.class_names);
+  if (options.exif_transpose && info.kind == formats::PackKind::kPixels) {
+    throw ConfigError(str(path.string(),
+                          " holds decoded images without their EXIF orientation; remove "
+                          "PackedImagesOptions::exif_transpose, and pack the photographs again "
+                          "with `lockstep data pack --exif-transpose`"));
+  }
+  return ImageDataset(info.name, source->shape(), info.num_classes, source, info.class_names);
 }
 
 }  // namespace lockstep

@@ -149,8 +149,9 @@ TEST(TrainOptions, NameTheirRecipesAndDefaults) {
             "Side of the network's input images, in pixels (classify and autoencoder only, "
             "default 224 for classify, 160 for autoencoder)");
   EXPECT_THAT(help("--val-fraction"),
-              testing::EndsWith(" (classify and autoencoder only, default 0.2)"));
-  EXPECT_THAT(help("--cache"), testing::HasSubstr(" (classify and autoencoder only, --loader "));
+              testing::EndsWith(" (classify, autoencoder and packs only, default 0.2)"));
+  EXPECT_THAT(help("--cache"),
+              testing::HasSubstr(" (classify, autoencoder and packs only, --loader "));
   // Other commands name the recipes of an option by the same lists.
   EXPECT_EQ(recipe_names(), (std::vector<std::string>{"mnist", "cifar10", "classify", "autoencoder",
                                                       "resnet50-split"}));

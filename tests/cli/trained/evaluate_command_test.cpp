@@ -232,7 +232,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
 TEST_F(EvaluateCommand, RefusesPartsThatTheDataDoesNotHave) {
   train_net("mnist", {"--batch-size", "32"});
   expect_one_error(use("evaluate", {"--split", "all"}), 2,
-                   "--split all is available only for classify and autoencoder; use --split "
+                   "--split all is available only for classify, autoencoder and packs; use --split "
                    "validation or train with mnist",
                    "all of mnist");
   expect_one_error(use("evaluate", {"--exif-transpose"}), 2,
