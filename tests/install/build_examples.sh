@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs Lockstep into an empty prefix and builds the examples against it as a user's project would, for
-# run_examples.sh.
+# run_examples.sh and language_model_test.py.
 #
 # Usage: build_examples.sh BUILD_DIR SOURCE_DIR WORK_DIR CMAKE_ARGUMENT...
 set -euo pipefail
@@ -82,5 +82,6 @@ build 04_loading_data loading
 build 06_sgd_by_hand sgd
 build 08_resnet50_on_two_devices resnet50
 build 09_trainer trainer
+build 10_language_model language_model
 if [[ -f $build/lockstep_download.so ]]; then cmake --build "$work/downloader" -j 1; fi
 wait "$others"
