@@ -83,11 +83,13 @@ test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and sche
 	xargs -d '\n' cmake --preset debug -DLOCKSTEP_UNITY_FILES=0 <.deps/cmake-args
 	cmake --build build/debug -j $(JOBS) --target test_programs
 	$(RUN_TESTS) build/debug -j $(TEST_JOBS) --label-exclude '^all$$'
-	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli tests_train tests_train_resnets export_models ddp_steps
+	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli tests_train tests_train_resnets export_models ddp_steps \
+	  interrupted_loop
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
 	$(PYTHON) tests/oracle/compare.py build/$(PRESET)/ddp_steps --model resnet18 --engines shm,c10d --steps 20
 	LOCKSTEP_EXHAUSTIVE=1 ctest --test-dir build/$(PRESET) --output-on-failure --no-tests=error -R '^install.strict_g'
+	$(PYTHON) tests/system/interruptions.py $(PROGRAM) build/$(PRESET)/interrupted_loop
 	$(BOOTSTRAP) oracles
 	$(PYTHON) tests/cli/bench/table_peers_test.py $(PROGRAM) 1,2 || [ $$? -eq 77 ]
 	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models nets

@@ -53,6 +53,7 @@
 #include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/optimization/schedule.h>
 #include <lockstep/train/optimization/step_seed.h>
+#include <lockstep/train/stop_request.h>
 #include <lockstep/train/task/metric.h>
 #include <lockstep/train/task/metrics.h>
 #include <lockstep/train/task/plateau.h>
