@@ -16,12 +16,31 @@ torch::Tensor input_place_for(const torch::Tensor& tensor, torch::Device device)
   return torch::empty_like(tensor, tensor.options().device(device).pinned_memory(false));
 }
 
-void require_same_kind(const char* what, const torch::Tensor& got, const torch::Tensor& place) {
-  if (got.sizes() == place.sizes() && got.scalar_type() == place.scalar_type()) return;
-  throw ConfigError(lockstep::str(
-      "Trainer: cuda_graph needs full batches of one shape and type, but the ", what,
-      " of a batch are ", got.scalar_type(), ' ', got.sizes(), ", and those before were ",
-      place.scalar_type(), ' ', place.sizes(), "; remove TrainerOptions::cuda_graph"));
+bool are_alike(const torch::Tensor& got, const torch::Tensor& place) {
+  if (!got.defined() || !place.defined()) return got.defined() == place.defined();
+  return got.sizes() == place.sizes() && got.scalar_type() == place.scalar_type();
+}
+
+std::string kind_of(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return lockstep::str(tensor.scalar_type(), ' ', tensor.sizes());
+}
+
+void require_same_kinds(const std::vector<torch::Tensor>& got,
+                        const std::vector<torch::Tensor>& places) {
+  if (got.size() != places.size()) {
+    throw ConfigError(lockstep::str(
+        "Trainer: cuda_graph needs full batches of one structure, but a batch has ",
+        amount_of(static_cast<std::int64_t>(got.size()), "tensor"), ", and those before had ",
+        places.size(), "; remove TrainerOptions::cuda_graph"));
+  }
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (are_alike(got[i], places[i])) continue;
+    throw ConfigError(
+        lockstep::str("Trainer: cuda_graph needs full batches of one shape and type, but tensor ",
+                      i + 1, " of a batch is ", kind_of(got[i]), ", and those before were ",
+                      kind_of(places[i]), "; remove TrainerOptions::cuda_graph"));
+  }
 }
 
 // CUDA names the capture in errors for operations that it does not permit.
@@ -44,26 +63,29 @@ CapturedStep::CapturedStep(std::unique_ptr<detail::StepGraph> graph, std::int64_
       compute_(std::move(compute)),
       batches_(static_cast<std::size_t>(parts)) {}
 
-bool CapturedStep::takes(const Batch& batch) const {
-  if (batch.size != batch_size_) return false;
-  const Batch& first = batches_.front();
-  if (!first.images.defined()) return true;
-  require_same_kind("images", batch.images, first.images);
-  require_same_kind("labels", batch.labels, first.labels);
+bool CapturedStep::takes(const LoadedBatch& batch, std::int64_t samples) const {
+  if (samples != batch_size_) return false;
+  if (batches_.front().frame.has_value()) {
+    require_same_kinds(batch.tensors, batches_.front().tensors);
+  }
   return true;
 }
 
-const Batch& CapturedStep::load(std::int64_t part, const Batch& batch) {
-  Batch& place = batches_.at(static_cast<std::size_t>(part));
-  if (!place.images.defined()) {
-    place = {.images = input_place_for(batch.images, device_),
-             .labels = input_place_for(batch.labels, device_),
-             .size = batch.size};
+const LoadedBatch& CapturedStep::load(std::int64_t part, const LoadedBatch& batch) {
+  LoadedBatch& place = batches_.at(static_cast<std::size_t>(part));
+  if (!place.frame.has_value()) {
+    for (const torch::Tensor& tensor : batch.tensors) {
+      place.tensors.push_back(tensor.defined() ? input_place_for(tensor, device_) : tensor);
+    }
   }
-  // The host must not proceed while the device may still read pinned memory, because the loader
-  // refills it. A loader on the run's own device returns no pinned memory.
-  place.images.copy_(batch.images, /*non_blocking=*/!batch.images.is_pinned());
-  place.labels.copy_(batch.labels, /*non_blocking=*/!batch.labels.is_pinned());
+  place.frame = batch.frame;
+  for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
+    const torch::Tensor& tensor = batch.tensors[i];
+    if (!tensor.defined()) continue;
+    // The host must not proceed while the device may still read pinned memory, because the loader
+    // refills it. A loader on the run's own device returns no pinned memory.
+    place.tensors[i].copy_(tensor, /*non_blocking=*/!tensor.is_pinned());
+  }
   return place;
 }
 

@@ -8,7 +8,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/data/loader/batch.h>
+#include <lockstep/data/loader/loaded_batch.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/train/step_graph.h>
 
@@ -26,17 +26,19 @@ class CapturedStep {
   static constexpr std::int64_t kWarmUpSteps = 3;
 
   /// Computes a step of these batches and returns the loss of each, tensors of one element.
-  using Compute = std::function<std::vector<torch::Tensor>(const std::vector<Batch>& batches)>;
+  using Compute =
+      std::function<std::vector<torch::Tensor>(const std::vector<LoadedBatch>& batches)>;
 
   /// A full step has `parts` batches of `batch_size` samples, which load() copies to `device`.
   CapturedStep(std::unique_ptr<detail::StepGraph> graph, std::int64_t parts,
                std::int64_t batch_size, torch::Device device, Compute compute);
 
-  /// Whether `batch` is a full batch, which load() accepts. Throws ConfigError for a full batch
-  /// whose shape or type differs from that of earlier batches.
-  bool takes(const Batch& batch) const;
+  /// Whether `batch`, of `samples` samples, is a full batch, which load() accepts. Throws
+  /// ConfigError for a full batch whose tensors' number, shapes or types differ from those of
+  /// earlier batches.
+  bool takes(const LoadedBatch& batch, std::int64_t samples) const;
   /// Copies `batch` to its place in the next step, and returns the copy.
-  const Batch& load(std::int64_t part, const Batch& batch);
+  const LoadedBatch& load(std::int64_t part, const LoadedBatch& batch);
 
   /// Whether run() will replay the recorded step, recording it first if necessary.
   bool replays() const { return steps_ >= kWarmUpSteps; }
@@ -51,8 +53,8 @@ class CapturedStep {
   const std::int64_t batch_size_;
   const torch::Device device_;
   const Compute compute_;
-  std::vector<Batch> batches_;  // by part; in fixed memory once loaded
-  std::int64_t steps_ = 0;      // steps that have run
+  std::vector<LoadedBatch> batches_;  // by part; in fixed memory once loaded
+  std::int64_t steps_ = 0;            // steps that have run
   std::vector<torch::Tensor> losses_;
 };
 

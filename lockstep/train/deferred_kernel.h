@@ -6,15 +6,18 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/data/loader/batch.h>
 #include <lockstep/data/loader/batch_kernel.h>
-#include <lockstep/data/loader/loader.h>
+#include <lockstep/data/loader/loaded_batch.h>
+#include <lockstep/data/loader/loader_base.h>
 
 namespace lockstep::train {
 
 /// While it lives, the loader's kernel (if any) is deferred, and made() produces the batches.
 class DeferredKernel {
  public:
-  explicit DeferredKernel(Loader& loader) : loader_(loader), kernel_(loader.defer_kernel(true)) {}
+  explicit DeferredKernel(detail::LoaderBase& loader)
+      : loader_(loader), kernel_(loader.defer_kernel(true)) {}
   /// If the device has failed, the loader cannot continue either; the run reports why.
   ~DeferredKernel() {
     try {
@@ -26,11 +29,17 @@ class DeferredKernel {
   DeferredKernel(const DeferredKernel&) = delete;
   DeferredKernel& operator=(const DeferredKernel&) = delete;
 
-  /// The batch produced from the loader's output; `batch` itself if the loader has no kernel.
-  Batch made(const Batch& batch) const { return kernel_ ? kernel_->make(batch) : batch; }
+  /// The batch produced from the loader's output; `batch` itself if the loader has no kernel. Only
+  /// loaders of images have one.
+  LoadedBatch made(const LoadedBatch& batch) const {
+    if (!kernel_) return batch;
+    LoadedBatch made;
+    made.store(kernel_->make(batch.batch<Batch>()));
+    return made;
+  }
 
  private:
-  Loader& loader_;
+  detail::LoaderBase& loader_;
   const std::shared_ptr<const detail::BatchKernel> kernel_;
 };
 

@@ -56,14 +56,6 @@ void validate_reports(const TrainerOptions& options, const OptionCheck& check) {
   }
 }
 
-void validate_schedule(const TrainerOptions& options) {
-  validate(options.schedule);
-  if (!options.schedule.cycle_momentum || has_momentum(options.optimizer)) return;
-  throw ConfigError(lockstep::str("Trainer: cycle_momentum needs an optimizer with momentum, but ",
-                                  to_settings(options.optimizer).at("optimizer"),
-                                  " has a momentum of 0; set one, or use adam or adamw"));
-}
-
 // Refuses options whose effect a replay would not have.
 void validate_graph(const TrainerOptions& options) {
   if (!options.cuda_graph) return;
@@ -101,7 +93,7 @@ void validate_trainer(const TrainerOptions& options) {
         "Trainer: cudnn_benchmark and deterministic cannot be combined: what is fastest differs "
         "from run to run; remove one of them");
   }
-  validate_schedule(options);
+  validate(options.schedule);
   validate_graph(options);
   validate(options.checkpoints);
   if (!options.resume) return;
@@ -163,8 +155,9 @@ void Trainer::run_failed(const std::exception& error) noexcept {
   }
 }
 
-RunReport Trainer::fit(Task& task, Loader& train_loader,
-                       const LoaderFactory& make_validation_loader) try {
+RunReport Trainer::fit_any(
+    detail::TaskBase& task, detail::LoaderBase& train_loader,
+    const std::function<std::shared_ptr<detail::LoaderBase>()>& make_validation_loader) try {
   averaged_state_.clear();
   train::TrainingRun run(options_, *strategy_, task, train_loader, make_validation_loader);
   RunReport report = run.run();
@@ -176,12 +169,6 @@ RunReport Trainer::fit(Task& task, Loader& train_loader,
 } catch (...) {
   run_failed(Error(kForeignException));
   throw;
-}
-
-RunReport Trainer::fit(Task& task, Loader& train_loader, Loader& validation_loader) {
-  return fit(task, train_loader, [&] {
-    return std::shared_ptr<Loader>(std::shared_ptr<Loader>(), &validation_loader);
-  });
 }
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <torch/types.h>
@@ -93,6 +94,7 @@ struct LOCKSTEP_API TrainerOptions {
   std::int64_t num_sanity_val_steps = 0;
 
   // --- Optimization ---
+  /// Steps all trainable parameters, unless the task has a configure_optimizers().
   OptimizerOptions optimizer{};
   /// Scales the gradients of a step so that the 2-norm of all gradients together is at most this.
   /// Lightning's gradient_clip_val with the algorithm "norm".
@@ -100,6 +102,7 @@ struct LOCKSTEP_API TrainerOptions {
   /// Clamps each element of the gradients to at most this magnitude. Lightning's gradient_clip_val
   /// with the algorithm "value". With both, the norm comes first.
   std::optional<double> gradient_clip_value{};
+  /// Schedule of the learning rate, except in groups that the task gives schedules of their own.
   ScheduleOptions schedule{};
   /// Evaluates an exponential moving average of the parameters with this decay instead of the
   /// parameters (model_ema.h). Checkpoints then hold the average, too. Takes as much memory again
@@ -136,7 +139,8 @@ struct LOCKSTEP_API TrainerOptions {
   /// with a smaller batch or fewer batches than others. Requires strategy single or ddp, over NCCL
   /// if there are several ranks, full batches of one shape, and a task whose training_step() does
   /// not read tensors on the host. Cannot be combined with detect_anomaly, a schedule that changes
-  /// the momentum, or an on_nan other than kWarn (ConfigError). Phases of a replay have no times.
+  /// the momentum, an on_nan other than kWarn, several optimizers, or one of the program's own
+  /// (ConfigError). Phases of a replay have no times.
   bool cuda_graph = false;
   /// For tests: makes the object that records and replays steps with cuda_graph. Default:
   /// make_step_graph(), which refuses the CPU.
@@ -181,7 +185,9 @@ struct LOCKSTEP_API TrainerOptions {
 /// receive the reason. The Strategy decides how a step is computed: see strategy.h.
 class LOCKSTEP_API Trainer {
  public:
-  using LoaderFactory = std::function<std::shared_ptr<Loader>()>;
+  template <BatchOfTensors B>
+  using BatchLoaderFactory = std::function<std::shared_ptr<BatchLoader<B>>()>;
+  using LoaderFactory = BatchLoaderFactory<Batch>;
 
   /// Throws ConfigError for invalid options.
   Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy);
@@ -191,10 +197,20 @@ class LOCKSTEP_API Trainer {
   /// numbers of steps. The task's module is moved to the device, or to the strategy's devices.
   /// Afterwards it is the trained model: on every rank, or, with a pipeline on ranks, on rank 0
   /// only.
-  RunReport fit(Task& task, Loader& train_loader, Loader& validation_loader);
+  template <BatchOfTensors B>
+  RunReport fit(BatchTask<B>& task, BatchLoader<B>& train_loader,
+                BatchLoader<B>& validation_loader) {
+    return fit_any(task, train_loader, [&] {
+      return std::shared_ptr<detail::LoaderBase>(std::shared_ptr<void>(), &validation_loader);
+    });
+  }
   /// As above, but `make_validation_loader` creates the validation loader before the first epoch,
   /// if the run evaluates at all. Without the function, the run does not evaluate.
-  RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& make_validation_loader = {});
+  template <BatchOfTensors B>
+  RunReport fit(BatchTask<B>& task, BatchLoader<B>& train_loader,
+                const std::type_identity_t<BatchLoaderFactory<B>>& make_validation_loader = {}) {
+    return fit_any(task, train_loader, make_validation_loader);
+  }
 
   /// With ema_decay, the averaged parameters and running statistics (ModelEma) of the last fit()
   /// and its module's other buffers, under the names of state_dict(), for load_state_dict(); equal
@@ -203,6 +219,9 @@ class LOCKSTEP_API Trainer {
   const StateDict& averaged_state() const { return averaged_state_; }
 
  private:
+  RunReport fit_any(
+      detail::TaskBase& task, detail::LoaderBase& train_loader,
+      const std::function<std::shared_ptr<detail::LoaderBase>()>& make_validation_loader);
   void run_failed(const std::exception& error) noexcept;
 
   TrainerOptions options_;

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <limits>
 #include <utility>
-#include <variant>
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
@@ -45,14 +44,15 @@ BestValue judged_value(const TrainerOptions& options) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task,
-                         Loader& train_loader, const Trainer::LoaderFactory& make_test_loader)
+TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, detail::TaskBase& task,
+                         detail::LoaderBase& train_loader, const LoaderFactory& make_test_loader)
     : options_(options),
       strategy_(strategy),
       task_(task),
       train_loader_(train_loader),
       make_test_loader_(make_test_loader),
-      base_lr_(std::visit([](const auto& each) { return each.lr; }, options.optimizer)),
+      plan_(task, options.optimizer, options.schedule),
+      base_lr_(plan_.base_lr()),
       finite_steps_(options.on_nan, options.device),
       best_(judged_value(options)),
       share_(strategy.data_share()),
@@ -178,7 +178,6 @@ EpochReport TrainingRun::train_epoch() {
     const PhaseSecondsScope first(first_batch_seconds_);
     begin_epoch();
   }
-  Batch batch;
   while (!finished()) {
     const std::int64_t before = batches_done();
     const std::int64_t parts = std::min(options_.accumulate_grad_batches, batches_left());
@@ -186,8 +185,9 @@ EpochReport TrainingRun::train_epoch() {
     if (operations_) operations_->begin_step(steps_trained_);
     if (trace_) trace_->begin_step();
     const bool is_first = steps_trained_ == steps_before;
-    if (!next_batch(batch, is_first)) break;
-    train_step(batch, parts);
+    const LoadedBatch* const batch = next_batch(is_first);
+    if (batch == nullptr) break;
+    train_step(*batch, parts);
     stop_.after_step(position_.total, strategy_.group());
     report_step();
     tell_histograms();

@@ -24,6 +24,7 @@
 #include <lockstep/train/measuring/phase_timer.h>
 #include <lockstep/train/measuring/run_trace.h>
 #include <lockstep/train/measuring/step_trace.h>
+#include <lockstep/train/optimization/optimizer_plan.h>
 #include <lockstep/train/recorded_memory.h>
 #include <lockstep/train/stop_agreement.h>
 #include <lockstep/train/task/plateau.h>
@@ -38,8 +39,10 @@ namespace lockstep::train {
 /// training_run_checkpoint.cpp saving and resuming, and training_run_reports.cpp the other reports.
 class TrainingRun {
  public:
-  TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
-              const Trainer::LoaderFactory& make_test_loader);
+  using LoaderFactory = std::function<std::shared_ptr<detail::LoaderBase>()>;
+
+  TrainingRun(const TrainerOptions& options, Strategy& strategy, detail::TaskBase& task,
+              detail::LoaderBase& train_loader, const LoaderFactory& make_test_loader);
   RunReport run();
   /// See Trainer::averaged_state().
   StateDict averaged_state();
@@ -90,9 +93,9 @@ class TrainingRun {
   void require_val_check_interval() const;
   void begin();
 
-  bool next_batch(Batch& batch, bool is_first);
-  void train_step(Batch& batch, std::int64_t parts);
-  void require_batch(Batch& batch, std::int64_t part, std::int64_t parts);
+  const LoadedBatch* next_batch(bool is_first);
+  void train_step(const LoadedBatch& first, std::int64_t parts);
+  const LoadedBatch& require_batch(const LoadedBatch& first, std::int64_t part, std::int64_t parts);
   void begin_step();
   void zero_gradients();
   void keep_buffers();
@@ -100,17 +103,17 @@ class TrainingRun {
   std::string place_of_step(std::int64_t epoch, std::int64_t step) const;
   void update_parameters();
   void in_optimizer_phase(const char* span, const std::function<void()>& work);
-  void count_loss(const torch::Tensor& loss, const Batch& batch);
+  void count_loss(const torch::Tensor& loss, const LoadedBatch& batch);
   void add_losses();
-  void train_part(const Batch& batch, const StepPart& part);
-  torch::Tensor strategy_step(const Batch& batch, const StepPart& part);
+  void train_part(const LoadedBatch& batch, const StepPart& part);
+  torch::Tensor strategy_step(const LoadedBatch& batch, const StepPart& part);
   void optimizer_step();
-  Batch moved(const Batch& batch) const;  // to the device
+  LoadedBatch moved(const LoadedBatch& batch) const;  // to the device
 
   void prepare_graph();
-  void train_through_graph(Batch& batch, std::int64_t parts);
+  void train_through_graph(const LoadedBatch& first, std::int64_t parts);
   std::vector<torch::Tensor> graph_step();
-  std::vector<torch::Tensor> computed_step(const std::vector<Batch>& batches);
+  std::vector<torch::Tensor> computed_step(const std::vector<LoadedBatch>& batches);
 
   std::vector<WatchedName> watched_names() const;
   void require_watched_values() const;
@@ -120,7 +123,7 @@ class TrainingRun {
   bool evaluation_is_due(std::int64_t batches_before) const;
   void evaluate_in_epoch();
   bool takes_pictures() const;
-  void keep_samples(const Batch& batch);
+  void keep_samples(const LoadedBatch& batch);
   void show_picture(std::int64_t epoch);
   void watch(const std::optional<Evaluation>& test, std::optional<double> train_loss,
              std::int64_t epoch);
@@ -129,7 +132,7 @@ class TrainingRun {
   void open_checkpoints();
   NamedTensors resume();
   std::filesystem::path resumed_path();
-  CheckpointInfo read_checkpoint(const NamedTensors& of_optimizer);
+  CheckpointInfo read_checkpoint(NamedTensors& of_optimizer);
   void broadcast_checkpoint(CheckpointInfo& checkpoint, std::optional<std::int64_t>& taken);
   void continue_from(CheckpointInfo checkpoint, std::optional<std::int64_t> taken);
   void warn_of_differences(const std::map<std::string, std::string>& before) const;
@@ -176,12 +179,13 @@ class TrainingRun {
 
   const TrainerOptions& options_;
   Strategy& strategy_;
-  Task& task_;
-  Loader& train_loader_;
-  const Trainer::LoaderFactory& make_test_loader_;
-  std::shared_ptr<Loader> test_loader_;
+  detail::TaskBase& task_;
+  detail::LoaderBase& train_loader_;
+  const LoaderFactory& make_test_loader_;
+  std::shared_ptr<detail::LoaderBase> test_loader_;
   std::optional<SingleThreadScope> alone_;  // if the strategy uses all processors
-  std::unique_ptr<RunOptimizer> optimizer_;
+  const OptimizerPlan plan_;
+  std::optional<RunOptimizers> optimizer_;
   const double base_lr_;
   std::optional<GradScaler> scaler_;  // for float16
   std::optional<ModelEma> ema_;
@@ -192,7 +196,7 @@ class TrainingRun {
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;
   BestValue best_;
-  Batch samples_;  // from rank 0's evaluations, for pictures; size 0: none yet
+  std::optional<LoadedBatch> samples_;  // from rank 0's evaluations, for pictures
   const DataShare share_;
   RunInfo info_;
   Position position_;

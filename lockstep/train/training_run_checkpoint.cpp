@@ -12,6 +12,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/train/checkpoints/checkpoint_content.h>
 #include <lockstep/train/checkpoints/checkpoint_space.h>
+#include <lockstep/train/checkpoints/run_checkpoint.h>
 #include <lockstep/train/measuring/phase_scope.h>
 
 namespace lockstep::train {
@@ -111,7 +112,7 @@ void TrainingRun::prepare_checkpoints() {
     saves += left * options_.accumulate_grad_batches / *options_.val_check_interval;
   }
   std::uint64_t bytes =
-      checkpoint_bytes(task_.module(), *detail::make_update_rule(options_.optimizer));
+      checkpoint_bytes(task_.module(), *detail::make_update_rule(plan_.typical_options()));
   if (ema_) {
     for (const auto& [name, tensor] : ema_->state()) bytes += tensor.nbytes();
   }
@@ -148,7 +149,7 @@ NamedTensors TrainingRun::resume() {
   CheckpointInfo checkpoint;
   NamedTensors of_optimizer;
   if (strategy_.group().rank() == 0) {
-    of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
+    of_optimizer = plan_.fresh_state(task_.module());
     checkpoint = read_checkpoint(of_optimizer);
   }
   std::optional<std::int64_t> taken = taken_in(checkpoint, train_loader_.sampler());
@@ -158,11 +159,17 @@ NamedTensors TrainingRun::resume() {
   return of_optimizer;
 }
 
-// Copies the checkpoint's tensors into the module and into those of `of_optimizer`.
-CheckpointInfo TrainingRun::read_checkpoint(const NamedTensors& of_optimizer) {
+// Copies the checkpoint's tensors into the module and into those of `of_optimizer`, and adds the
+// state of the program's own optimizers to the latter.
+CheckpointInfo TrainingRun::read_checkpoint(NamedTensors& of_optimizer) {
   const std::filesystem::path path = resumed_path();
-  CheckpointInfo checkpoint = load_checkpoint(path, task_.module(), training_state(of_optimizer),
-                                              info_.recipe, FolderCheck::kVerified);
+  RunState state{.training = training_state(of_optimizer),
+                 .takes = [this](const std::string& name) { return plan_.is_own_state(name); }};
+  CheckpointInfo checkpoint =
+      load_run(path, task_.module(), state, info_.recipe, [&](const CheckpointInfo& saved) {
+        plan_.require_same_optimizers(saved.settings, path.string());
+      });
+  std::ranges::move(state.taken, std::back_inserter(of_optimizer));
   info_.resumed_from = path.string();
   info_.weights = checkpoint.settings[kWeights];
   require_same_split(checkpoint, info_.split);
@@ -291,7 +298,7 @@ StateDict TrainingRun::training_state(NamedTensors of_optimizer) const {
 }
 
 std::map<std::string, std::string> TrainingRun::settings() const {
-  std::map<std::string, std::string> settings = to_settings(options_.optimizer);
+  std::map<std::string, std::string> settings = plan_.settings();
   settings.merge(std::map<std::string, std::string>{
       {"seed", std::to_string(options_.seed)},
       {"global_batch", std::to_string(info_.global_batch)},

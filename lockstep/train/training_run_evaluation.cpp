@@ -13,7 +13,6 @@ namespace lockstep::train {
 namespace {
 
 constexpr const char* kTrainLoss = "train_loss";
-constexpr std::int64_t kPictureSamples = 8;
 
 // Prefixes of the messages about the value that each of them watches.
 constexpr const char* kPlateauOwner = "schedule plateau";
@@ -112,9 +111,10 @@ Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   {
     const EvalScope eval(task_.module());
     strategy_.follow_modes();
-    Batch batch;
-    for (std::int64_t i = 0; i < most && test_loader_->next(batch); ++i) {
-      const Batch on_device = moved(batch);
+    for (std::int64_t i = 0; i < most; ++i) {
+      const LoadedBatch* const batch = test_loader_->next_loaded();
+      if (batch == nullptr) break;
+      const LoadedBatch on_device = moved(*batch);
       keep_samples(on_device);
       strategy_.evaluate(on_device, metrics);
     }
@@ -132,24 +132,20 @@ bool TrainingRun::takes_pictures() const {
 
 // Keeps the first samples of the first evaluation. They are identical in every evaluation, also of
 // a resumed run.
-void TrainingRun::keep_samples(const Batch& batch) {
-  if (samples_.size > 0 || !takes_pictures()) return;
-  const std::int64_t count = std::min(batch.size, kPictureSamples);
-  samples_ = {.images = batch.images.narrow(0, 0, count).clone(),
-              .labels = batch.labels.narrow(0, 0, count).clone(),
-              .size = count};
+void TrainingRun::keep_samples(const LoadedBatch& batch) {
+  if (!samples_ && takes_pictures()) samples_ = task_.loaded_samples(batch);
 }
 
 // Called after the evaluation that ends `epoch`.
 void TrainingRun::show_picture(std::int64_t epoch) {
-  if (samples_.size == 0) return;
+  if (!samples_) return;
   std::optional<RunPicture> picture;
   {
     const torch::NoGradGuard no_grad;
     const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
     const AutocastScope autocast(options_.precision, options_.device.type());
     const EvalScope eval(task_.module());
-    picture = task_.picture(samples_);
+    picture = task_.loaded_picture(*samples_);
   }
   if (!picture) return;
   const PictureReport report = {

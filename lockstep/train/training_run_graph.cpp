@@ -10,8 +10,12 @@
 namespace lockstep::train {
 namespace {
 
-Batch copy_of(const Batch& batch) {
-  return {.images = batch.images.clone(), .labels = batch.labels.clone(), .size = batch.size};
+LoadedBatch copy_of(const LoadedBatch& batch) {
+  LoadedBatch copy = batch;
+  for (torch::Tensor& tensor : copy.tensors) {
+    if (tensor.defined()) tensor = tensor.clone();
+  }
+  return copy;
 }
 
 }  // namespace
@@ -24,19 +28,24 @@ void TrainingRun::prepare_graph() {
     throw ConfigError(
         lockstep::str("Trainer: cuda_graph: strategy ", strategy_.name(), " ", reason));
   }
-  optimizer_->set_capturable(true);
+  if (plan_.size() > 1) {
+    throw ConfigError(lockstep::str(
+        "Trainer: cuda_graph records one kind of step, but configure_optimizers() returns ",
+        plan_.size(), " optimizers that take turns; remove TrainerOptions::cuda_graph"));
+  }
+  (*optimizer_)->set_capturable(true);
   kernel_.emplace(train_loader_);
   const auto make_graph =
       options_.make_step_graph ? options_.make_step_graph : detail::make_step_graph;
-  captured_.emplace(make_graph(options_.device, strategy_.group()),
-                    options_.accumulate_grad_batches, train_loader_.options().batch_size,
-                    options_.device,
-                    [this](const std::vector<Batch>& batches) { return computed_step(batches); });
+  captured_.emplace(
+      make_graph(options_.device, strategy_.group()), options_.accumulate_grad_batches,
+      train_loader_.options().batch_size, options_.device,
+      [this](const std::vector<LoadedBatch>& batches) { return computed_step(batches); });
 }
 
 // All device work of a step: the loader's kernel, zeroing, forward, backward, reduction, clipping
 // and update.
-std::vector<torch::Tensor> TrainingRun::computed_step(const std::vector<Batch>& batches) {
+std::vector<torch::Tensor> TrainingRun::computed_step(const std::vector<LoadedBatch>& batches) {
   zero_gradients();
   const double weight = 1.0 / static_cast<double>(batches.size());
   std::vector<torch::Tensor> losses;
@@ -50,13 +59,13 @@ std::vector<torch::Tensor> TrainingRun::computed_step(const std::vector<Batch>& 
 
 // If a batch is smaller, as the last one of an epoch may be, or batches are missing, the step runs
 // unrecorded.
-void TrainingRun::train_through_graph(Batch& batch, std::int64_t parts) {
-  std::vector<Batch> batches;
+void TrainingRun::train_through_graph(const LoadedBatch& first, std::int64_t parts) {
+  std::vector<LoadedBatch> batches;
   bool is_full = parts == options_.accumulate_grad_batches;
   for (std::int64_t part = 0; part < parts; ++part) {
-    require_batch(batch, part, parts);
+    const LoadedBatch& batch = require_batch(first, part, parts);
     const bool is_last = part + 1 == parts;
-    if (captured_->takes(batch)) {
+    if (captured_->takes(batch, task_.loaded_batch_size(batch))) {
       batches.push_back(captured_->load(part, batch));
     } else {
       is_full = false;

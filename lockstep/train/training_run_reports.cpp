@@ -38,7 +38,7 @@ void TrainingRun::report_step() {
     StepReport report = {.epoch = position_.epoch,
                          .step = position_.step,
                          .steps_per_epoch = steps_per_epoch(),
-                         .learning_rate = optimizer_->lr(),
+                         .learning_rate = (*optimizer_)->lr(),
                          .momentum = momentum_,
                          .images = images_,
                          .seconds = clock_.seconds()};
@@ -79,18 +79,19 @@ void TrainingRun::summarize_module() {
   const torch::Device device = device_of(module);
   const std::int64_t skipped = train_loader_.skipped_images();
   train_loader_.set_epoch(loader_epoch());
-  Batch batch;
-  const bool there = train_loader_.next(batch);
-  LOCKSTEP_CHECK(there, "the training loader gives no batch");
-  batch.images = batch.images.to(device);
-  batch.labels = batch.labels.to(device);
+  const LoadedBatch* const loaded = train_loader_.next_loaded();
+  LOCKSTEP_CHECK(loaded != nullptr, "the training loader gives no batch");
+  LoadedBatch batch = *loaded;
+  for (torch::Tensor& tensor : batch.tensors) {
+    if (tensor.defined()) tensor = tensor.to(device);
+  }
   summary_ = summarize(module, options_.model_summary_depth, [&] {
     const AutocastScope autocast(options_.precision, device.type());
     if (auto* const with_output = dynamic_cast<OutputTask*>(&task_)) {
-      return with_output->forward(module, batch.images);
+      return with_output->forward(module, batch.batch<Batch>().images);
     }
     Metrics ignored(task_.metrics());
-    task_.evaluation_step(batch, ignored);
+    task_.loaded_evaluation_step(batch, ignored);
     return torch::Tensor();
   });
   skipped_elsewhere_ += train_loader_.skipped_images() - skipped;

@@ -2,8 +2,11 @@
 #include <lockstep/train/training_run.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -79,16 +82,29 @@ void TrainingRun::prepare() {
   prepare_checkpoints();
 }
 
-// Makes the module's parallel form and the optimizer.
+// Makes the module's parallel form and the optimizers.
 void TrainingRun::couple() {
+  if (plan_.size() > 1 && !strategy_.takes_several_optimizers()) {
+    throw ConfigError(lockstep::str("strategy ", strategy_.name(),
+                                    " steps all parameters with one optimizer, but "
+                                    "configure_optimizers() returns ",
+                                    plan_.size(), "; use strategy single or ddp"));
+  }
   {
     const SecondsScope scope(info_.setup.model);
     strategy_.attach(task_, {.device = options_.device,
                              .precision = options_.precision,
                              .scaler = scaler_ ? &*scaler_ : nullptr,
-                             .deterministic = options_.deterministic});
+                             .deterministic = options_.deterministic,
+                             .parameters_of_optimizers = plan_.parameters()});
     if (strategy_.has_all_processors()) alone_.emplace();
-    optimizer_ = strategy_.make_optimizer(options_.optimizer);
+    std::vector<std::unique_ptr<RunOptimizer>> optimizers;
+    for (std::size_t i = 0; i < plan_.size(); ++i) {
+      optimizers.push_back(plan_.is_own(i)
+                               ? strategy_.make_own_optimizer(plan_.parameters_of(i), plan_.make(i))
+                               : strategy_.make_optimizer(plan_.groups(i)));
+    }
+    optimizer_.emplace(plan_, std::move(optimizers));
   }
   info_.setup.synchronization = strategy_.synchronization_seconds();
   info_.setup.model -= info_.setup.synchronization;
@@ -134,7 +150,7 @@ void TrainingRun::begin() {
   if (options_.device.is_cpu()) info_.slow_precisions = slow_precisions();
   info_.world_size = group.size();
   info_.accumulate_grad_batches = options_.accumulate_grad_batches;
-  info_.learning_rate = plateau_ ? plateau_->lr() : base_lr_;
+  info_.learning_rate = plateau_ ? plateau_->lr() : (*optimizer_)->lr();
   info_.first_epoch = position_.epoch;
   info_.first_step = position_.step;
   info_.max_epochs = options_.max_epochs;

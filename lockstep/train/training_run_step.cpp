@@ -2,6 +2,7 @@
 #include <lockstep/train/training_run.h>
 
 #include <cmath>
+#include <cstddef>
 #include <optional>
 
 #include <ATen/record_function.h>
@@ -11,6 +12,7 @@
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/optimization/step_seed.h>
+#include <lockstep/train/optimization/trained_alone.h>
 
 namespace lockstep::train {
 namespace {
@@ -21,36 +23,41 @@ constexpr const char* kFiniteCheck = "finite check";
 }  // namespace
 
 // The loader restarts with each epoch, so its first batch has its own name in a trace.
-bool TrainingRun::next_batch(Batch& batch, bool is_first) {
+const LoadedBatch* TrainingRun::next_batch(bool is_first) {
   const PhaseScope scope(phases_.data, is_first ? "wait for first batch" : "wait for data");
   std::optional<PhaseSecondsScope> first;
   if (is_first) first.emplace(first_batch_seconds_);
   RECORD_USER_SCOPE("lockstep: data");
-  return train_loader_.next(batch);
+  return train_loader_.next_loaded();
 }
 
-Batch TrainingRun::moved(const Batch& batch) const {
-  if (options_.device.is_cpu()) return batch;
+LoadedBatch TrainingRun::moved(const LoadedBatch& batch) const {
+  LoadedBatch there = batch;
+  if (options_.device.is_cpu()) return there;
   // The host must not proceed while the device may still read pinned memory, because the loader
   // refills it. A loader on the run's own device returns no pinned memory.
-  return {.images = batch.images.to(options_.device, /*non_blocking=*/!batch.images.is_pinned()),
-          .labels = batch.labels.to(options_.device, /*non_blocking=*/!batch.labels.is_pinned()),
-          .size = batch.size};
+  for (torch::Tensor& tensor : there.tensors) {
+    if (!tensor.defined()) continue;
+    tensor = tensor.to(options_.device, /*non_blocking=*/!tensor.is_pinned());
+  }
+  return there;
 }
 
-// Runs a step of `parts` batches, starting with `batch`.
-void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
+// Runs a step of `parts` batches, starting with `first`.
+void TrainingRun::train_step(const LoadedBatch& first, std::int64_t parts) {
   const SpanScope span("step", "step", position_.total + 1);
   begin_step();
+  const TrainedAlone alone(plan_.parameters(), task_.optimizer_index());
   if (captured_) {
-    train_through_graph(batch, parts);
+    train_through_graph(first, parts);
   } else {
     zero_gradients();
     keep_buffers();
     for (std::int64_t part = 0; part < parts; ++part) {
-      require_batch(batch, part, parts);
-      train_part(moved(batch),
-                 {.weight = 1.0 / static_cast<double>(parts), .is_last = part + 1 == parts});
+      train_part(moved(require_batch(first, part, parts)),
+                 {.weight = 1.0 / static_cast<double>(parts),
+                  .is_last = part + 1 == parts,
+                  .optimizer = task_.optimizer_index()});
     }
     update_if_finite();
   }
@@ -64,19 +71,29 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
 }
 
 // The first batch of a step is already there; takes the following ones.
-void TrainingRun::require_batch(Batch& batch, std::int64_t part, std::int64_t parts) {
-  const bool there = part == 0 || next_batch(batch, /*is_first=*/false);
-  LOCKSTEP_CHECK(there, "the epoch ends after ", part, " of ", parts, " batches of a step");
+const LoadedBatch& TrainingRun::require_batch(const LoadedBatch& first, std::int64_t part,
+                                              std::int64_t parts) {
+  const LoadedBatch* const batch = part == 0 ? &first : next_batch(/*is_first=*/false);
+  LOCKSTEP_CHECK(batch != nullptr, "the epoch ends after ", part, " of ", parts,
+                 " batches of a step");
+  return *batch;
 }
 
 void TrainingRun::begin_step() {
   const SpanScope scope("bookkeeping", "phase");
   const double rate = plateau_ ? plateau_->lr() : base_lr_;
-  optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
-                                                 steps_per_epoch(), schedule_steps()));
+  const std::size_t index = plan_.index_at(position_.total);
+  optimizer_->choose(index);
+  task_.set_optimizer_index(index);
+  plan_.set_rates(
+      **optimizer_, index, rate,
+      learning_rate_factor(options_.schedule, position_.total, steps_per_epoch(), schedule_steps()),
+      {.step = position_.total,
+       .steps_per_epoch = steps_per_epoch(),
+       .total_steps = schedule_steps()});
   momentum_ =
       scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(), schedule_steps());
-  if (momentum_) optimizer_->set_momentum(*momentum_);
+  if (momentum_) (*optimizer_)->set_momentum(*momentum_);
   strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
                  options_.device);
   loss_sum_ = torch::Tensor();
@@ -95,7 +112,7 @@ void TrainingRun::update_if_finite() {
   if (options_.on_nan == OnNan::kWarn) return update_parameters();
   FiniteSteps::Step step{.loss = loss_sum_,
                          .place = place_of_step(position_.epoch, position_.step + 1)};
-  if (!scaler_) step.gradients = [this] { return optimizer_->gradients(); };
+  if (!scaler_) step.gradients = [this] { return (*optimizer_)->gradients(); };
   bool is_allowed = false;
   in_optimizer_phase(kFiniteCheck,
                      [&] { is_allowed = finite_steps_.allows(step, strategy_.group()); });
@@ -114,7 +131,7 @@ std::string TrainingRun::place_of_step(std::int64_t epoch, std::int64_t step) co
 
 void TrainingRun::zero_gradients() {
   const PhaseScope scope(phases_.optimizer, "zero gradients");
-  optimizer_->zero_grad();
+  (*optimizer_)->zero_grad();
 }
 
 void TrainingRun::update_parameters() {
@@ -140,20 +157,21 @@ void TrainingRun::in_optimizer_phase(const char* span, const std::function<void(
   phases_.communication += waited;
 }
 
-torch::Tensor TrainingRun::strategy_step(const Batch& batch, const StepPart& part) {
+torch::Tensor TrainingRun::strategy_step(const LoadedBatch& batch, const StepPart& part) {
   RECORD_USER_SCOPE("lockstep: forward and backward");
   return strategy_.step(batch, part, phases_);
 }
 
-void TrainingRun::train_part(const Batch& batch, const StepPart& part) {
+void TrainingRun::train_part(const LoadedBatch& batch, const StepPart& part) {
   count_loss(strategy_step(batch, part), batch);
 }
 
-void TrainingRun::count_loss(const torch::Tensor& loss, const Batch& batch) {
+void TrainingRun::count_loss(const torch::Tensor& loss, const LoadedBatch& batch) {
   const SpanScope scope("bookkeeping", "phase");
   loss_sum_ = loss_sum_.defined() ? loss_sum_ + loss : loss;
-  step_losses_.emplace_back(loss, batch.size);
-  images_ += batch.size * share_.size;
+  const std::int64_t samples = task_.loaded_batch_size(batch);
+  step_losses_.emplace_back(loss, samples);
+  images_ += samples * share_.size;
 }
 
 // Adds the losses of the step to the sums of the epoch.
@@ -172,16 +190,17 @@ void TrainingRun::add_losses() {
 }
 
 void TrainingRun::optimizer_step() {
-  if (scaler_) scaler_->unscale_(optimizer_->gradients());
-  if (options_.gradient_clip_norm) optimizer_->clip_grad_norm(*options_.gradient_clip_norm);
+  RunOptimizer& optimizer = **optimizer_;
+  if (scaler_) scaler_->unscale_(optimizer.gradients());
+  if (options_.gradient_clip_norm) optimizer.clip_grad_norm(*options_.gradient_clip_norm);
   if (options_.gradient_clip_value) {
-    clip_grads_by_value_(optimizer_->gradients(), *options_.gradient_clip_value);
+    clip_grads_by_value_(optimizer.gradients(), *options_.gradient_clip_value);
   }
-  if (!scaler_) return optimizer_->step();
-  if (optimizer_->can_skip_on_device()) {
-    scaler_->step_on_device(*optimizer_);
+  if (!scaler_) return optimizer.step();
+  if (optimizer.can_skip_on_device()) {
+    scaler_->step_on_device(optimizer);
   } else {
-    scaler_->step(*optimizer_);
+    scaler_->step(optimizer);
   }
   scaler_->update();
 }

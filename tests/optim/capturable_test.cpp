@@ -303,7 +303,9 @@ TEST(Capturable, TakesAGroupWithoutParameters) {
   optimizer.step_unless(torch::full({}, 1.0));
   EXPECT_NEAR(parameter[0].item<double>(), -0.5, 1e-6) << "one step of Adam is that of the rate";
   for (const auto& [name, tensor] : optimizer.state()) {
-    if (name == "step.p") EXPECT_EQ(tensor.item<std::int64_t>(), 1);
+    if (name == "step.p") {
+      EXPECT_EQ(tensor.item<std::int64_t>(), 1);
+    }
   }
   optimizer.zero_grad();
   EXPECT_EQ(parameter.grad().count_nonzero().item<std::int64_t>(), 0);

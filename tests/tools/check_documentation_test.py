@@ -28,6 +28,8 @@ GOOD = {
     "examples/04_loading_data/main.cpp": "int main() {\n  loader.next(batch);\n}\n",
     "docs/training_loop.md": "```cpp\noptimizer.step();\n```\n",
     "tests/train/trainer/trainer_guide_test.cpp": "",
+    "tests/train/tasks/tasks_guide_test.cpp": "",
+    "tests/system/interrupted_loop.cpp": "",
     "examples/05_training_loop/main.cpp": "int main() {\n  optimizer.step();\n}\n",
     "docs/pipelines.md": "```cpp\npipe.step(criterion, x, y);\n```\n```cpp\nmesh.all();\n```\n| name | what |\n|---|---|\n| `F` | a forward |\n",
     "examples/08_resnet50_on_two_devices/main.cpp": "int main() {\n  pipe.step(criterion, x, y);\n}\n",

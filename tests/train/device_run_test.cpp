@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/capture_scope.h>
 #include <lockstep/train/captured_step.h>
 #include <lockstep/train/checkpoints/checkpoint_content.h>
 #include <lockstep/train/measuring/phase_timer.h>
@@ -286,7 +288,9 @@ TEST_F(DeviceRun, ACapturedStepHasReadPinnedBatchesBeforeTheyChange) {
   const Batch batch{.images = torch::empty({2, 3}, pinned.dtype(torch::kFloat32)).fill_(1),
                     .labels = torch::empty({2}, pinned.dtype(torch::kInt64)).fill_(1),
                     .size = 2};
-  const Batch& there = step.load(0, batch);
+  LoadedBatch loaded;
+  loaded.store(batch);
+  const auto there = step.load(0, loaded).batch<Batch>();
   batch.images.fill_(2);
   batch.labels.fill_(2);
   EXPECT_TRUE(there.images.cpu().eq(1).all().item<bool>());
@@ -390,15 +394,29 @@ TEST_F(DeviceRun, ATimerForgetsNothingAndKeepsFewEvents) {
   EXPECT_NEAR(in_thousand, 1000 * (seconds - in_thousand), 1e-6);
 }
 
-TEST_F(DeviceRun, WithoutATimerTheHostsTimeCounts) {
-  double seconds = 0;
+// Two threads may compute at once, and nothing in a recorded graph has a time.
+TEST_F(DeviceRun, ATimerIsThatOfItsThreadWhileNothingIsRecorded) {
+  EXPECT_EQ(PhaseTimer::current(), nullptr);
+  PhaseTimer timer(far_device::device());
+  EXPECT_EQ(PhaseTimer::current(), &timer);
+  std::thread([] { EXPECT_EQ(PhaseTimer::current(), nullptr); }).join();
+  {
+    const CaptureScope capture;
+    EXPECT_EQ(PhaseTimer::current(), nullptr);
+  }
+  EXPECT_EQ(PhaseTimer::current(), &timer);
+}
+
+TEST_F(DeviceRun, WithoutATimerTheHostsTimeIsAdded) {
+  constexpr double kEarlier = 1000;
+  double seconds = kEarlier;
   {
     const PhaseSecondsScope scope(seconds);
     // The clock of some machines advances in steps of 100 ns.
     for (const auto begin = Clock::now(); Clock::now() == begin;) continue;
   }
   EXPECT_EQ(PhaseTimer::current(), nullptr);
-  EXPECT_GT(seconds, 0);
+  EXPECT_GT(seconds, kEarlier);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ class BreakableOptimizer final : public RunOptimizer {
   double communication_seconds() const override { return seconds_; }
   double lr() const override { return 0; }
   void set_lr(double) override {}
+  void scale_lrs(const std::vector<double>&) override {}
   void set_momentum(double) override {}
   NamedTensors state() override {
     if (broken_) throw DataError("the state is broken");

@@ -48,6 +48,10 @@ class LOCKSTEP_API LoaderBase {
   /// (LoaderOptions::mix). Only the cuda engine has a kernel.
   std::shared_ptr<const BatchKernel> defer_kernel(bool on);
 
+  /// The next batch, valid until the next call; nullptr at the end of the epoch. For code that does
+  /// not know the type of the batches; otherwise call BatchLoader::next().
+  const LoadedBatch* next_loaded();
+
   const Sampler& sampler() const;
   const LoaderOptions& options() const;
 
@@ -62,8 +66,6 @@ class LOCKSTEP_API LoaderBase {
   LoaderBase(LoaderBase&&) noexcept;
   LoaderBase& operator=(LoaderBase&&) = delete;
 
-  /// The next batch, valid until the next call; nullptr at the end of the epoch.
-  const LoadedBatch* next_loaded();
   /// Sets batch.size. Throws a ConfigError unless both tensors of `batch` hold `size` samples.
   static void check_size(Batch& batch, std::int64_t size);
 

@@ -14,6 +14,7 @@
 #include <lockstep/train/checkpoints/checkpoint_content.h>
 #include <lockstep/train/checkpoints/checkpoint_folder.h>
 #include <lockstep/train/checkpoints/model_ema.h>
+#include <lockstep/train/checkpoints/run_checkpoint.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 #include <lockstep/train/checkpoints/tensor_types.h>
 
@@ -157,6 +158,21 @@ void drop_lone_states(StateDict& given, StateDict& wanted) {
   }
 }
 
+// Removes the tensors that `takes` names from `given` and returns copies, which outlive the file.
+StateDict take_free(StateDict& given, const std::function<bool(const std::string&)>& takes) {
+  StateDict taken;
+  if (!takes) return taken;
+  std::erase_if(given, [&](const auto& entry) {
+    const auto& [name, tensor] = entry;
+    if (!name.starts_with(kTrainingPrefix)) return false;
+    const std::string own = name.substr(kTrainingPrefix.size());
+    if (!takes(own)) return false;
+    taken.emplace_back(own, tensor.clone());
+    return true;
+  });
+  return taken;
+}
+
 void warn_of_missing_checksums(const Safetensors& content, const std::string& path) {
   if (content.has_checksums) return;
   log_warning(path,
@@ -220,9 +236,11 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
   }
 }
 
-CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
-                               const StateDict& training, const std::string& recipe,
-                               FolderCheck check) {
+namespace {
+
+CheckpointInfo load_files(const std::filesystem::path& path, torch::nn::Module& module,
+                          train::RunState& state, const std::string& recipe, FolderCheck check,
+                          const std::function<void(const CheckpointInfo&)>& accept) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     throw CheckpointError(lockstep::str("there is no checkpoint ", path.string(), " to resume from",
@@ -231,6 +249,7 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
   const std::vector<LoadedFile> files = files_of(path, check);
   const CheckpointInfo info = info_of(files.front().content.metadata, files.front().name);
   check_recipe(info, recipe, path.string());
+  if (accept) accept(info);
   bool verified = true;
   StateDict given;
   for (const LoadedFile& file : files) {
@@ -238,14 +257,31 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
     verified = verified && file.content.has_checksums;
     for (auto& entry : tensors_of(file.content)) given.push_back(std::move(entry));
   }
-  StateDict own = train::named_for_file(training);
+  StateDict taken = take_free(given, state.takes);
+  StateDict own = train::named_for_file(state.training);
   check_optimizer(given, own, path.string());
   drop_lone_states(given, own);
   for (auto& entry : state_dict(module)) own.push_back(std::move(entry));
   train::require_distinct_names(own, "cannot load the checkpoint " + path.string());
   copy_state(given, own, path.string());
   warn_of_divergence(module, path.string(), verified);
+  state.taken = std::move(taken);
   return info;
+}
+
+}  // namespace
+
+CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
+                               const StateDict& training, const std::string& recipe,
+                               FolderCheck check) {
+  train::RunState state{.training = training};
+  return load_files(path, module, state, recipe, check, {});
+}
+
+CheckpointInfo train::load_run(const std::filesystem::path& path, torch::nn::Module& module,
+                               RunState& state, const std::string& recipe,
+                               const std::function<void(const CheckpointInfo&)>& accept) {
+  return load_files(path, module, state, recipe, FolderCheck::kVerified, accept);
 }
 
 }  // namespace lockstep

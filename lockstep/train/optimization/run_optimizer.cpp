@@ -1,7 +1,9 @@
 #include <lockstep/train/optimization/run_optimizer.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
@@ -11,13 +13,28 @@
 namespace lockstep {
 namespace {
 
+// The groups' learning rates in their options.
+class GroupRates {
+ public:
+  explicit GroupRates(const OptimizerGroups::Part& part) : indices_(part.indices) {
+    for (const ParameterGroup& group : part.groups) lrs_.push_back(lr_of(group.options));
+  }
+  template <class AnyOptimizer>
+  void scale(const std::vector<double>& factors, AnyOptimizer& optimizer) const {
+    for (std::size_t g = 0; g < lrs_.size(); ++g) {
+      optimizer.set_lr(g, lrs_[g] * factors.at(indices_[g]));
+    }
+  }
+
+ private:
+  std::vector<std::size_t> indices_;
+  std::vector<double> lrs_;
+};
+
 class ReplicatedOptimizer final : public RunOptimizer {
  public:
-  /// `parameters` is a module, or some of its parameters by name.
-  template <class Parameters>
-  ReplicatedOptimizer(const Parameters& parameters, const OptimizerOptions& options,
-                      ProcessGroup group)
-      : optimizer_(parameters, options), group_(std::move(group)) {}
+  ReplicatedOptimizer(OptimizerGroups::Part part, ProcessGroup group)
+      : rates_(part), optimizer_(std::move(part.groups)), group_(std::move(group)) {}
 
   void step() override { optimizer_.step(); }
   void zero_grad() override { optimizer_.zero_grad(); }
@@ -41,6 +58,7 @@ class ReplicatedOptimizer final : public RunOptimizer {
   }
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
+  void scale_lrs(const std::vector<double>& factors) override { rates_.scale(factors, optimizer_); }
   void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }
   NamedTensors state() override { return optimizer_.state(); }
 
@@ -68,16 +86,16 @@ class ReplicatedOptimizer final : public RunOptimizer {
            });
   }
 
+  const GroupRates rates_;
   Optimizer optimizer_;
   ProcessGroup group_;
 };
 
 class ShardedOptimizer final : public RunOptimizer {
  public:
-  /// `what` is options or parameter groups.
-  template <class What>
-  ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const What& what)
-      : optimizer_(core, module, what),
+  ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, OptimizerGroups::Part part)
+      : rates_(part),
+        optimizer_(core, module, std::move(part.groups)),
         is_on_device_(!core.reducer()->grad_buckets().front().buffer.is_cpu()) {}
 
   void step() override { optimizer_.step(); }
@@ -97,11 +115,13 @@ class ShardedOptimizer final : public RunOptimizer {
   double communication_seconds() const override { return optimizer_.communication_seconds(); }
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
+  void scale_lrs(const std::vector<double>& factors) override { rates_.scale(factors, optimizer_); }
   void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }
   NamedTensors state() override { return optimizer_.state_dict(); }
   void load_state(const NamedTensors& state) override { optimizer_.load_state_dict(state); }
 
  private:
+  const GroupRates rates_;
   ZeroRedundancyOptimizer optimizer_;
   const bool is_on_device_;
 };
@@ -119,28 +139,16 @@ void RunOptimizer::set_capturable(bool on) {
       "strategy ddp or single");
 }
 
-std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
-                                                        const OptimizerOptions& options,
-                                                        ProcessGroup group) {
-  return std::make_unique<ReplicatedOptimizer>(module, options, std::move(group));
-}
-
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
-                                                        const OptimizerOptions& options,
+                                                        const OptimizerGroups& groups,
                                                         ProcessGroup group) {
-  return std::make_unique<ReplicatedOptimizer>(parameters, options, std::move(group));
-}
-
-std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
-                                                     const OptimizerOptions& options) {
-  return std::make_unique<ShardedOptimizer>(core, module, options);
+  return std::make_unique<ReplicatedOptimizer>(groups.part_of(parameters), std::move(group));
 }
 
 std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
                                                      const NamedTensors& parameters,
-                                                     const OptimizerOptions& options) {
-  const std::vector<ParameterGroup> groups = {{.parameters = parameters, .options = options}};
-  return std::make_unique<ShardedOptimizer>(core, module, groups);
+                                                     const OptimizerGroups& groups) {
+  return std::make_unique<ShardedOptimizer>(core, module, groups.part_of(parameters));
 }
 
 }  // namespace lockstep

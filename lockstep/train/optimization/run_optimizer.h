@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <torch/nn/module.h>
 
@@ -10,6 +11,7 @@
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
+#include <lockstep/train/optimization/optimizer_groups.h>
 
 namespace lockstep {
 
@@ -43,8 +45,14 @@ class LOCKSTEP_API RunOptimizer {
   /// construction.
   virtual double communication_seconds() const { return 0; }
 
+  /// The learning rate of the first group.
   virtual double lr() const = 0;
+  /// Sets the learning rate of all groups.
   virtual void set_lr(double lr) = 0;
+  /// Sets the learning rate of each group to its factor times the one in the group's options. There
+  /// is a factor for each group of the whole model (OptimizerGroups), and a single one for an
+  /// optimizer of the program's own.
+  virtual void scale_lrs(const std::vector<double>& factors) = 0;
   /// SGD's momentum, Adam's and AdamW's beta1 (Optimizer::set_momentum()).
   virtual void set_momentum(double momentum) = 0;
 
@@ -55,22 +63,17 @@ class LOCKSTEP_API RunOptimizer {
   virtual void load_state(const NamedTensors& state) = 0;
 };
 
-/// An optimizer whose state is replicated on every rank.
-LOCKSTEP_API std::unique_ptr<RunOptimizer> make_replicated_optimizer(
-    const torch::nn::Module& module, const OptimizerOptions& options, ProcessGroup group);
-/// As above, but steps only `parameters`, which must all require a gradient, and names their state
-/// after the given names.
-LOCKSTEP_API std::unique_ptr<RunOptimizer> make_replicated_optimizer(
-    const NamedTensors& parameters, const OptimizerOptions& options, ProcessGroup group);
+/// An optimizer whose state is replicated on every rank. It steps those of `parameters` that are in
+/// a group, and names their state after the given names. All must require a gradient.
+LOCKSTEP_API std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
+                                                                     const OptimizerGroups& groups,
+                                                                     ProcessGroup group);
 
 /// An optimizer whose state is sharded over the ranks; see ZeroRedundancyOptimizer for `core`.
-LOCKSTEP_API std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core,
-                                                                  const torch::nn::Module& module,
-                                                                  const OptimizerOptions& options);
-/// As above, but names the parameters' state as `parameters` does instead of the module.
+/// `parameters` are those of `core`, with the names that their state gets.
 LOCKSTEP_API std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core,
                                                                   const torch::nn::Module& module,
                                                                   const NamedTensors& parameters,
-                                                                  const OptimizerOptions& options);
+                                                                  const OptimizerGroups& groups);
 
 }  // namespace lockstep

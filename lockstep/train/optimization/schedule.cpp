@@ -189,6 +189,23 @@ std::optional<double> scheduled_momentum(const ScheduleOptions& options, std::in
   return cycled(options, values, step - warmup, total_steps - warmup);
 }
 
+LearningRateFactor schedule_function(const ScheduleOptions& options) {
+  validate(options);
+  if (options.kind == ScheduleKind::kPlateau) {
+    throw ConfigError(
+        "schedule_function: schedule plateau depends on evaluations; set the Trainer's own "
+        "schedule");
+  }
+  if (options.cycle_momentum) {
+    throw ConfigError(
+        "schedule_function: cycle_momentum changes the momentum, too; set the Trainer's own "
+        "schedule");
+  }
+  return [options](const ScheduleProgress& at) {
+    return learning_rate_factor(options, at.step, at.steps_per_epoch, at.total_steps);
+  };
+}
+
 const std::vector<std::string>& learning_rate_schedule_names() { return named_kinds().names(); }
 
 ScheduleKind parse_schedule(const std::string& name) {

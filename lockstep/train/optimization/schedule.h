@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/core/export.h>
+#include <lockstep/train/task/optimizer_configuration.h>
 #include <lockstep/train/task/plateau.h>
 
 namespace lockstep {
@@ -67,6 +68,10 @@ LOCKSTEP_API std::optional<double> scheduled_momentum(const ScheduleOptions& opt
                                                       std::int64_t step,
                                                       std::int64_t steps_per_epoch,
                                                       std::int64_t total_steps);
+
+/// learning_rate_factor() as a function, for ConfiguredOptimizer::schedules. Throws ConfigError for
+/// invalid options, kPlateau and cycle_momentum, which change more than a function of the step.
+LOCKSTEP_API LearningRateFactor schedule_function(const ScheduleOptions& options);
 
 /// The names of the kinds: "constant", "step", "multi-step", "cosine", "one-cycle", "plateau".
 LOCKSTEP_API const std::vector<std::string>& learning_rate_schedule_names();

@@ -74,7 +74,7 @@ class DataParallelStrategy final : public Strategy {
     module.to(devices_.front());
   }
 
-  void attach(Task& task, const StepSettings& settings) override {
+  void attach(detail::TaskBase& task, const StepSettings& settings) override {
     task_ = &output_task_of(task, name_);
     settings_ = settings;
     core_.emplace(task.module(), devices_, DataParallelOptions{.weights = weights_});
@@ -85,12 +85,12 @@ class DataParallelStrategy final : public Strategy {
     return core_->has_replicas() && devices_.front().is_cpu();
   }
 
-  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
+  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerGroups& groups) override {
     const NamedTensors trainable = trainable_parameters(task_->module());
     if (!has_all_processors() || trainable.empty()) {
-      return make_replicated_optimizer(task_->module(), options, group_);
+      return make_replicated_optimizer(trainable, groups, group_);
     }
-    return make_shared_out_optimizer(trainable, options);
+    return make_shared_out_optimizer(trainable, groups);
   }
 
   // The generators of the first device and of the CPU are seeded with `seed` itself.
@@ -102,7 +102,9 @@ class DataParallelStrategy final : public Strategy {
     }
   }
 
-  torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
+  torch::Tensor step(const LoadedBatch& loaded, const StepPart& part,
+                     PhaseSeconds& phases) override {
+    const auto batch = loaded.batch<Batch>();
     torch::Tensor loss;
     {
       const PhaseScope scope(phases.forward, "forward");
@@ -117,7 +119,8 @@ class DataParallelStrategy final : public Strategy {
   }
 
   void begin_evaluation() override {}  // the first replica uses the module's buffers
-  void evaluate(const Batch& batch, Metrics& metrics) override {
+  void evaluate(const LoadedBatch& loaded, Metrics& metrics) override {
+    const auto batch = loaded.batch<Batch>();
     task_->evaluate(forward(batch.images), task_->targets(batch), metrics);
   }
 
@@ -128,14 +131,14 @@ class DataParallelStrategy final : public Strategy {
   // The caller has one thread (has_all_processors()), so each replica's thread steps a share of the
   // parameters.
   std::unique_ptr<RunOptimizer> make_shared_out_optimizer(const NamedTensors& trainable,
-                                                          const OptimizerOptions& options) {
+                                                          const OptimizerGroups& groups) {
     std::vector<StageOptimizer> shares;
     for (NamedTensors& share : shares_of(trainable, devices_.size())) {
       shares.push_back(
-          {.optimizer = make_replicated_optimizer(share, options, group_), .parameters = share});
+          {.optimizer = make_replicated_optimizer(share, groups, group_), .parameters = share});
     }
     const std::size_t count = shares.size();
-    return make_stage_optimizers(std::move(shares), options, std::nullopt,
+    return make_stage_optimizers(std::move(shares), groups, std::nullopt,
                                  [this, count](const std::function<void(std::size_t)>& of) {
                                    core_->on_threads([&](std::size_t replica) {
                                      if (replica < count) of(replica);

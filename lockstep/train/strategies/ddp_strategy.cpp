@@ -1,10 +1,13 @@
 #include <lockstep/train/strategies/ddp_strategy.h>
 
 #include <algorithm>
-#include <optional>
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <lockstep/train/optimization/trained_alone.h>
 #include <lockstep/train/strategies/replica_strategy.h>
 
 namespace lockstep::train {
@@ -26,19 +29,37 @@ class DdpStrategy : public ReplicaStrategy {
   }
 
  protected:
-  void wrap(torch::nn::Module& module) override { core_.emplace(module, group(), options_); }
-  DdpCore* core() override { return core_ ? &*core_ : nullptr; }
+  // Each optimizer has a core, which averages the gradients of its parameters alone. The first one
+  // also has what belongs to the module as a whole.
+  void wrap(torch::nn::Module& module, const StepSettings& settings) override {
+    cores_.clear();  // a run that was before may have left its hooks
+    const std::vector<Tensors>& optimizers = settings.parameters_of_optimizers;
+    for (std::size_t i = 0; i < std::max<std::size_t>(optimizers.size(), 1); ++i) {
+      const TrainedAlone scope(optimizers, i);
+      DdpOptions options = options_;
+      options.broadcast_buffers = options.broadcast_buffers && i == 0;
+      options.sync_batch_norm = options.sync_batch_norm && i == 0;
+      cores_.push_back(std::make_unique<DdpCore>(module, group(), options));
+    }
+  }
+  const Cores& cores() const override { return cores_; }
 
  private:
   const DdpOptions options_;
-  std::optional<DdpCore> core_;
+  Cores cores_;
 };
 
 class ZeroStrategy final : public DdpStrategy {
  public:
   using DdpStrategy::DdpStrategy;
-  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
-    return make_sharded_optimizer(*core(), module(), options);
+  bool takes_several_optimizers() const override { return false; }
+  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerGroups& groups) override {
+    return make_sharded_optimizer(*cores().front(), module(), trainable_parameters(module()),
+                                  groups);
+  }
+  std::unique_ptr<RunOptimizer> make_own_optimizer(const NamedTensors& parameters,
+                                                   const MakeOwnOptimizer& make) override {
+    return Strategy::make_own_optimizer(parameters, make);
   }
   bool module_has_gradients() const override { return false; }  // each rank has only its shard
   std::string why_not_captured() override {

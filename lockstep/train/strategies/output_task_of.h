@@ -9,7 +9,7 @@
 namespace lockstep::train {
 
 /// Returns `task` if it is an OutputTask; otherwise throws a ConfigError that names the strategy.
-inline OutputTask& output_task_of(Task& task, const std::string& strategy) {
+inline OutputTask& output_task_of(detail::TaskBase& task, const std::string& strategy) {
   auto* const output_task = dynamic_cast<OutputTask*>(&task);
   if (output_task != nullptr) return *output_task;
   throw ConfigError(lockstep::str("strategy ", strategy,

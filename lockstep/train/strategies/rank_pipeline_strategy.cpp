@@ -60,15 +60,17 @@ class RankPipelineStrategy final : public StagedStrategy {
     return {.rank = mesh_.local_rank(kData), .size = replicas(), .counts = has_last_stage()};
   }
 
-  void attach(Task& task, const StepSettings& settings) override {
+  void attach(detail::TaskBase& task, const StepSettings& settings) override {
     end_all_if_it_throws([&] { make_stages(task, settings); });
   }
 
-  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
-    return end_all_if_it_throws([&] { return make_optimizer_of_stages(options); });
+  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerGroups& groups) override {
+    return end_all_if_it_throws([&] { return make_optimizer_of_stages(groups); });
   }
 
-  torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
+  torch::Tensor step(const LoadedBatch& loaded, const StepPart& part,
+                     PhaseSeconds& phases) override {
+    const auto batch = loaded.batch<Batch>();
     StageCriterion criterion(task(), settings(), part, batch.size);
     end_all_if_it_throws([&] {
       const AccumulationScope accumulation(*this, part.is_last);
@@ -89,7 +91,8 @@ class RankPipelineStrategy final : public StagedStrategy {
       for (detail::ModuleBuffers& buffers : frozen_stages_buffers_) buffers.broadcast();
     });
   }
-  void evaluate(const Batch& batch, Metrics& metrics) override {
+  void evaluate(const LoadedBatch& loaded, Metrics& metrics) override {
+    const auto batch = loaded.batch<Batch>();
     end_all_if_it_throws([&] {
       const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
       if (has_last_stage()) task().evaluate(outputs.at(0), task().targets(batch), metrics);
@@ -171,7 +174,7 @@ class RankPipelineStrategy final : public StagedStrategy {
 
   // Moves and couples this rank's stages and makes a pipeline of them; the whole model stays on the
   // CPU. Other ranks wait for this in several groups.
-  void make_stages(Task& task, const StepSettings& settings) {
+  void make_stages(detail::TaskBase& task, const StepSettings& settings) {
     forget_last_run();
     std::vector<NamedStage> stages = cut_into_stages(task, settings);
     refuse_to_share_buffers(stages, worker_of(), name());
@@ -252,17 +255,17 @@ class RankPipelineStrategy final : public StagedStrategy {
     return unit;
   }
 
-  std::unique_ptr<RunOptimizer> make_optimizer_of_stages(const OptimizerOptions& options) {
+  std::unique_ptr<RunOptimizer> make_optimizer_of_stages(const OptimizerGroups& groups) {
     std::vector<StageOptimizer> optimizers;
     for (const Unit& unit : units_) {
       if (unit.trainable.empty()) continue;
       auto optimizer =
-          shards() ? make_sharded_optimizer(*unit.core, *unit.module, unit.trainable, options)
-                   : make_replicated_optimizer(unit.trainable, options, mesh_.group(kData));
+          shards() ? make_sharded_optimizer(*unit.core, *unit.module, unit.trainable, groups)
+                   : make_replicated_optimizer(unit.trainable, groups, mesh_.group(kData));
       optimizers.push_back({.optimizer = std::move(optimizer), .parameters = unit.trainable});
     }
     return make_stage_optimizers(
-        std::move(optimizers), options,
+        std::move(optimizers), groups,
         StageRanks{.pipeline = mesh_.group(kPipeline),
                    .all = mesh_.all(),
                    .is_first_replica = is_first_replica(),

@@ -21,33 +21,37 @@ class ReplicaStrategy : public Strategy {
 
   const std::string& name() const override { return name_; }
   ProcessGroup& group() override { return group_; }
-  void attach(Task& task, const StepSettings& settings) override;
-  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override;
-  torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override;
+  void attach(detail::TaskBase& task, const StepSettings& settings) override;
+  bool takes_several_optimizers() const override { return true; }
+  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerGroups& groups) override;
+  std::unique_ptr<RunOptimizer> make_own_optimizer(const NamedTensors& parameters,
+                                                   const MakeOwnOptimizer& make) override;
+  torch::Tensor step(const LoadedBatch& batch, const StepPart& part, PhaseSeconds& phases) override;
   void settle_phases(PhaseSeconds& phases) override;
   std::string why_not_captured() override { return {}; }
   double synchronization_seconds() override;
   std::vector<Span> spans() override;
-  void begin_evaluation() override { before_forward(); }
-  void evaluate(const Batch& batch, Metrics& metrics) override;
+  void begin_evaluation() override { share_buffers(); }
+  void evaluate(const LoadedBatch& batch, Metrics& metrics) override;
 
  protected:
   /// Collective. Couples this rank's module to those of the others.
-  virtual void wrap(torch::nn::Module&) {}
-  /// The core that wrap() has made; null where the ranks are not coupled.
-  virtual DdpCore* core() { return nullptr; }
-  /// Collective. Called before each training forward and before an evaluation. Gives all ranks the
-  /// buffers of rank 0.
-  virtual void before_forward();
-  /// Seconds of communication within backward so far that its computation did not hide.
-  virtual double communication_seconds();
+  virtual void wrap(torch::nn::Module&, const StepSettings&) {}
+  using Cores = std::vector<std::unique_ptr<DdpCore>>;
+  /// The cores that wrap() has made, one for each optimizer; empty where the ranks are not coupled.
+  virtual const Cores& cores() const;
 
   torch::nn::Module& module() { return task_->module(); }
+  /// Collective. Gives all ranks the buffers that the forward of `part` reads.
+  virtual void before_forward(const StepPart& part);
 
  private:
+  void share_buffers();
+  double communication_seconds() const;
+
   const std::string name_;
   ProcessGroup group_;
-  Task* task_ = nullptr;
+  detail::TaskBase* task_ = nullptr;
   StepSettings settings_;
   double counted_exposed_ = 0;  // part of communication_seconds() already in phases
 };

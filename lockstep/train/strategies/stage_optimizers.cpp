@@ -7,7 +7,6 @@
 #include <type_traits>
 #include <unordered_set>
 #include <utility>
-#include <variant>
 
 #include <torch/utils.h>
 
@@ -61,12 +60,13 @@ std::map<std::string, Tensors> by_device(const Tensors& tensors) {
 
 class StageOptimizers final : public RunOptimizer {
  public:
-  StageOptimizers(std::vector<StageOptimizer> stages, const OptimizerOptions& options,
+  StageOptimizers(std::vector<StageOptimizer> stages, const OptimizerGroups& groups,
                   std::optional<StageRanks> ranks, ForEachStage for_each)
       : stages_(std::move(stages)),
         ranks_(std::move(ranks)),
         for_each_(std::move(for_each)),
-        lr_(std::visit([](const auto& each) { return each.lr; }, options)) {
+        lr_(groups.lrs().front()),
+        first_lr_(lr_) {
     for (const StageOptimizer& stage : stages_) {
       std::set<std::string>& names = names_.emplace_back();
       for (const auto& [name, tensor] : stage.parameters) {
@@ -133,6 +133,10 @@ class StageOptimizers final : public RunOptimizer {
   void set_lr(double lr) override {
     lr_ = lr;
     for (const StageOptimizer& stage : stages_) stage.optimizer->set_lr(lr);
+  }
+  void scale_lrs(const std::vector<double>& factors) override {
+    lr_ = first_lr_ * factors.at(0);
+    for (const StageOptimizer& stage : stages_) stage.optimizer->scale_lrs(factors);
   }
   void set_momentum(double momentum) override {
     for (const StageOptimizer& stage : stages_) stage.optimizer->set_momentum(momentum);
@@ -215,7 +219,8 @@ class StageOptimizers final : public RunOptimizer {
   ForEachStage for_each_;
   std::vector<std::set<std::string>>
       names_of_ranks_;  // names on the pipeline's ranks; on its first rank only
-  double lr_;
+  double lr_;           // the rate of the first group
+  const double first_lr_;
   double communication_seconds_ = 0;  // without those of stages_
 };
 
@@ -224,10 +229,10 @@ class StageOptimizers final : public RunOptimizer {
 std::string parameter_of_state(const std::string& name) { return name.substr(name.find('.') + 1); }
 
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
-                                                    const OptimizerOptions& options,
+                                                    const OptimizerGroups& groups,
                                                     std::optional<StageRanks> ranks,
                                                     ForEachStage for_each) {
-  return std::make_unique<StageOptimizers>(std::move(stages), options, std::move(ranks),
+  return std::make_unique<StageOptimizers>(std::move(stages), groups, std::move(ranks),
                                            std::move(for_each));
 }
 

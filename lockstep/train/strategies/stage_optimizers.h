@@ -48,7 +48,7 @@ using ForEachStage = std::function<void(const std::function<void(std::size_t sta
 /// its replicas. Copies of a parameter on several ranks get equal state and equal scaling. Steps
 /// and the zeroing of gradients go through `for_each` if given, otherwise stage by stage.
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
-                                                    const OptimizerOptions& options,
+                                                    const OptimizerGroups& groups,
                                                     std::optional<StageRanks> ranks,
                                                     ForEachStage for_each = {});
 

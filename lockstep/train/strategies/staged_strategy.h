@@ -56,7 +56,7 @@ class StagedStrategy : public Strategy {
   }
 
   /// For attach(): keeps the task and the settings, and returns the task's module in stages.
-  std::vector<NamedStage> cut_into_stages(Task& task, const StepSettings& settings) {
+  std::vector<NamedStage> cut_into_stages(detail::TaskBase& task, const StepSettings& settings) {
     task_ = &output_task_of(task, name_);
     settings_ = settings;
     steps_.clear();  // A run that failed may have left some.

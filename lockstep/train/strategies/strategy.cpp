@@ -42,6 +42,14 @@ const detail::NamedValues<DpLoss>& named_dp_losses() {
 
 }  // namespace
 
+std::unique_ptr<RunOptimizer> Strategy::make_own_optimizer(const NamedTensors&,
+                                                           const MakeOwnOptimizer&) {
+  throw ConfigError(lockstep::str("strategy ", name(),
+                                  ": an optimizer of the program's own (configure_optimizers()) "
+                                  "holds whole parameters; use strategy single or ddp, or one of "
+                                  "Lockstep's optimizers"));
+}
+
 void Strategy::seed(std::uint64_t seed, torch::Device device) { seed_generators(seed, device); }
 
 const std::vector<std::string>& strategy_names() { return named_strategies().names(); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,14 +14,17 @@
 
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/export.h>
-#include <lockstep/data/loader/batch.h>
+#include <lockstep/data/datasets/batch_structure.h>
+#include <lockstep/data/loader/loaded_batch.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
+#include <lockstep/train/optimization/optimizer_groups.h>
 #include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/optimization/run_optimizer.h>
 #include <lockstep/train/task/listener.h>
 #include <lockstep/train/task/metrics.h>
+#include <lockstep/train/task/optimizer_configuration.h>
 #include <lockstep/train/task/task.h>
 
 namespace lockstep {
@@ -39,12 +43,16 @@ struct LOCKSTEP_API StepSettings {
   Precision precision = Precision::k32;
   const GradScaler* scaler = nullptr;  ///< scales the losses; null: they are not scaled
   bool deterministic = false;          ///< two runs give identical bits, at any cost
+  /// With several optimizers, the parameters of each, which are all trainable ones, each once.
+  /// During a step of an optimizer, only its own require a gradient. Empty: there is one optimizer.
+  std::vector<Tensors> parameters_of_optimizers{};
 };
 
 /// Which part of an optimizer step a batch is.
 struct LOCKSTEP_API StepPart {
-  double weight = 1;    ///< factor of its loss
-  bool is_last = true;  ///< gradients accumulate until the last part and are reduced with it
+  double weight = 1;          ///< factor of its loss
+  bool is_last = true;        ///< gradients accumulate until the last part and are reduced with it
+  std::size_t optimizer = 0;  ///< index of the optimizer that takes the step
 };
 
 /// Not thread-safe. The destructor does not communicate. All ranks must make the same calls in the
@@ -77,7 +85,9 @@ class LOCKSTEP_API Strategy {
   /// strategy may serve several runs in sequence. Afterwards each rank holds those of rank 0's
   /// parameters and buffers that it needs. The task must outlive the strategy's use of it. Throws
   /// ConfigError for a task that the strategy cannot train.
-  virtual void attach(Task& task, const StepSettings& settings) = 0;
+  virtual void attach(detail::TaskBase& task, const StepSettings& settings) = 0;
+  /// Whether StepSettings may name the parameters of several optimizers.
+  virtual bool takes_several_optimizers() const { return false; }
   /// The devices on which this process computes, possibly with repetitions. Empty if that is only
   /// the run's device. Known after attach().
   virtual std::vector<torch::Device> devices() const { return {}; }
@@ -87,8 +97,13 @@ class LOCKSTEP_API Strategy {
   /// Whether the strategy's threads use all processors, so that the caller computes with a single
   /// thread during the run. Known after attach().
   virtual bool has_all_processors() const { return false; }
-  /// Called after attach(). The strategy must outlive the optimizer.
-  virtual std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) = 0;
+  /// Called after attach(). Makes an optimizer of the trainable parameters that are in a group. The
+  /// strategy must outlive the optimizer.
+  virtual std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerGroups& groups) = 0;
+  /// Called after attach(). Makes an optimizer of `parameters` by a function of the program. Throws
+  /// ConfigError if the strategy divides or moves what the optimizer would hold.
+  virtual std::unique_ptr<RunOptimizer> make_own_optimizer(const NamedTensors& parameters,
+                                                           const MakeOwnOptimizer& make);
 
   /// Seeds the random number generators for a step, on the CPU and on `device`.
   virtual void seed(std::uint64_t seed, torch::Device device);
@@ -102,7 +117,15 @@ class LOCKSTEP_API Strategy {
   /// gradients are the means over all shares. Adds the seconds of forward, backward and
   /// communication to `phases`. Returns the mean loss over this rank's batch, a tensor without
   /// dimensions and without an autograd graph.
-  virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
+  virtual torch::Tensor step(const LoadedBatch& batch, const StepPart& part,
+                             PhaseSeconds& phases) = 0;
+  /// As above, for a batch that no loader made.
+  template <BatchOfTensors B>
+  torch::Tensor step(const B& batch, const StepPart& part, PhaseSeconds& phases) {
+    LoadedBatch loaded;
+    loaded.store(batch);
+    return step(loaded, part, phases);
+  }
   /// For strategies whose step() does not wait for its devices' timings: waits for them, and
   /// separates exposed communication from the rest of backward in `phases`. All step() calls since
   /// the last settle_phases() must have been given the same `phases`.
@@ -117,7 +140,13 @@ class LOCKSTEP_API Strategy {
   virtual void begin_evaluation() = 0;
   /// Adds the task's evaluation of a batch to `metrics`, on the ranks whose data share counts.
   /// Collective only over the ranks of one data share.
-  virtual void evaluate(const Batch& batch, Metrics& metrics) = 0;
+  virtual void evaluate(const LoadedBatch& batch, Metrics& metrics) = 0;
+  template <BatchOfTensors B>
+  void evaluate(const B& batch, Metrics& metrics) {
+    LoadedBatch loaded;
+    loaded.store(batch);
+    evaluate(loaded, metrics);
+  }
 
   /// Collective. Makes the task's module on rank 0 hold the whole model, to be saved.
   virtual void gather_module() {}

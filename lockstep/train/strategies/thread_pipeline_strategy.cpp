@@ -55,7 +55,7 @@ class ThreadPipelineStrategy final : public StagedStrategy {
 
   ProcessGroup& group() override { return group_; }
 
-  void attach(Task& task, const StepSettings& settings) override {
+  void attach(detail::TaskBase& task, const StepSettings& settings) override {
     stages_ = cut_into_stages(task, settings);
     std::vector<pipeline::StageModule> modules;
     for (const NamedStage& stage : stages_) modules.push_back(stage.module);
@@ -70,7 +70,7 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   std::vector<torch::Device> devices() const override { return options().devices; }
   bool has_all_processors() const override { return has_all_processors_; }
 
-  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
+  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerGroups& groups) override {
     std::vector<StageOptimizer> optimizers;
     std::set<std::string> seen;  // a parameter of several stages is stepped once
     for (const NamedStage& stage : stages_) {
@@ -79,13 +79,15 @@ class ThreadPipelineStrategy final : public StagedStrategy {
         if (seen.insert(name).second) parameters.emplace_back(name, tensor);
       }
       if (parameters.empty()) continue;
-      optimizers.push_back({.optimizer = make_replicated_optimizer(parameters, options, group_),
+      optimizers.push_back({.optimizer = make_replicated_optimizer(parameters, groups, group_),
                             .parameters = parameters});
     }
-    return make_stage_optimizers(std::move(optimizers), options, std::nullopt);
+    return make_stage_optimizers(std::move(optimizers), groups, std::nullopt);
   }
 
-  torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
+  torch::Tensor step(const LoadedBatch& loaded, const StepPart& part,
+                     PhaseSeconds& phases) override {
+    const auto batch = loaded.batch<Batch>();
     StageCriterion criterion(task(), settings(), part, batch.size);
     pipe_->step(criterion, batch.images, task().targets(batch));
     add_step(pipe_->step_times(), phases);
@@ -93,7 +95,8 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   }
 
   void begin_evaluation() override {}  // the stages use the module's buffers
-  void evaluate(const Batch& batch, Metrics& metrics) override {
+  void evaluate(const LoadedBatch& loaded, Metrics& metrics) override {
+    const auto batch = loaded.batch<Batch>();
     const torch::Tensor output = pipe_->forward(batch.images);
     task().evaluate(output, task().targets(batch).to(output.device()), metrics);
   }

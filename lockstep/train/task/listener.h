@@ -153,7 +153,7 @@ struct LOCKSTEP_API StepReport {
   double learning_rate = 0;
   /// SGD's momentum or Adam's and AdamW's beta1, if the schedule changes it.
   std::optional<double> momentum{};
-  std::int64_t images = 0;  ///< over all ranks, in this epoch so far
+  std::int64_t images = 0;  ///< samples of all ranks in this epoch so far
   double seconds = 0;       ///< time spent training since the epoch began
 };
 

@@ -16,6 +16,24 @@ torch::Tensor negative_log_likelihood(const torch::Tensor& output, const torch::
 
 }  // namespace
 
+std::int64_t detail::first_size_in(const LoadedBatch& batch) {
+  for (const torch::Tensor& tensor : batch.tensors) {
+    if (tensor.defined() && tensor.dim() > 0) return tensor.size(0);
+  }
+  throw ConfigError(
+      "Trainer: a batch has no tensor with a first dimension, which would be its number of "
+      "samples; "
+      "override the task's batch_size()");
+}
+
+LoadedBatch detail::copy_of_samples(const LoadedBatch& batch, std::int64_t count) {
+  LoadedBatch copy = batch;
+  for (torch::Tensor& tensor : copy.tensors) {
+    if (tensor.defined()) tensor = (count > 0 ? tensor.narrow(0, 0, count) : tensor).clone();
+  }
+  return copy;
+}
+
 std::vector<pipeline::StageModule> OutputTask::stages(int) const {
   throw ConfigError("the task does not say how its model is cut into stages");
 }

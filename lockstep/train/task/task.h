@@ -1,6 +1,10 @@
 // What a Trainer trains: a module, and what it does with a batch.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,20 +14,23 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/core/export.h>
+#include <lockstep/data/datasets/batch_structure.h>
+#include <lockstep/data/loader/batch.h>
+#include <lockstep/data/loader/loaded_batch.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
 #include <lockstep/train/task/listener.h>
 #include <lockstep/train/task/metrics.h>
+#include <lockstep/train/task/optimizer_configuration.h>
 
 namespace lockstep {
 
-/// The Trainer calls a task from one thread. Steps run on the device of the batch's tensors.
-///
-/// Each module trains in the mode, train() or eval(), that it has when training begins, and has it
-/// again after every evaluation, which runs in eval mode.
-class LOCKSTEP_API Task {
+namespace detail {
+
+/// The interface of a BatchTask that does not depend on the type of its batches.
+class LOCKSTEP_API TaskBase {
  public:
-  virtual ~Task() = default;
+  virtual ~TaskBase() = default;
   virtual torch::nn::Module& module() = 0;
   /// Called once by each fit(), on every rank, before the first step: the module is in its place
   /// and has its state, and the sanity check of the evaluation is over. Not called by a resumed run
@@ -31,21 +38,114 @@ class LOCKSTEP_API Task {
   /// frozen batch normalisation; parameters must be frozen before fit(). It must not communicate
   /// with other ranks. Lightning's on_train_start.
   virtual void on_train_start() {}
-  /// The mean loss over the batch, a scalar to call backward() on.
-  virtual torch::Tensor training_step(const Batch& batch) = 0;
-  /// Adds the results of the batch: metrics.add("loss", mean_loss, batch.size) and any others.
-  /// Called without gradients, in eval mode.
-  virtual void evaluation_step(const Batch& batch, Metrics& metrics) = 0;
   /// Metrics with a state of their own. The Trainer resets them before each evaluation, and reduces
   /// and reads them after it. The task passes them each batch with Metrics::update(), or by calling
   /// their own functions.
   virtual std::vector<MetricPtr> metrics() { return {}; }
-  /// Returns a picture of the module's output for `samples`: a few of the images that rank 0
-  /// evaluates, the same in every epoch. Called on rank 0 at the end of epochs with an evaluation,
-  /// without gradients, in eval mode, and only if a listener accepts pictures. Returns std::nullopt
-  /// if there is none. It must not communicate with other ranks.
-  virtual std::optional<RunPicture> picture(const Batch& /*samples*/) { return std::nullopt; }
+  /// The optimizers of the run; optimizer_configuration.h has examples. Called once by each fit(),
+  /// on every rank, before the module is moved. An empty list stands for one optimizer of all
+  /// trainable parameters with TrainerOptions::optimizer; otherwise that option is ignored, and
+  /// each trainable parameter must belong to exactly one group of one optimizer.
+  virtual std::vector<ConfiguredOptimizer> configure_optimizers() { return {}; }
+
+  /// The index in configure_optimizers() of the optimizer whose step this is; 0 if there is only
+  /// one. The Trainer sets it before training_step().
+  std::size_t optimizer_index() const { return optimizer_index_; }
+  void set_optimizer_index(std::size_t index) { optimizer_index_ = index; }
+
+  // Implemented by BatchTask. `batch` holds a batch of the task's type.
+  virtual torch::Tensor loaded_training_step(const LoadedBatch& batch) = 0;
+  virtual void loaded_evaluation_step(const LoadedBatch& batch, Metrics& metrics) = 0;
+  virtual std::int64_t loaded_batch_size(const LoadedBatch& batch) const = 0;
+  /// A copy of the samples to pass to loaded_picture().
+  virtual LoadedBatch loaded_samples(const LoadedBatch& batch) const = 0;
+  virtual std::optional<RunPicture> loaded_picture(const LoadedBatch& samples) = 0;
+
+ private:
+  std::size_t optimizer_index_ = 0;
 };
+
+/// The size of the first dimension of the first tensor in `batch` that has dimensions. Throws
+/// ConfigError if there is none.
+LOCKSTEP_API std::int64_t first_size_in(const LoadedBatch& batch);
+/// Copies of the first `count` samples of each tensor; with 0, of whole tensors.
+LOCKSTEP_API LoadedBatch copy_of_samples(const LoadedBatch& batch, std::int64_t count);
+
+}  // namespace detail
+
+/// A task whose batches have type B: a struct of tensors, structs in structs, a tuple, or anything
+/// else that for_each_tensor() accepts.
+///
+///   struct Sample { torch::Tensor image, pose, mask; };
+///   class Segmentation final : public BatchTask<Sample> {
+///    public:
+///     torch::nn::Module& module() override { return *net_; }
+///     torch::Tensor training_step(const Sample& batch) override {
+///       return loss(net_->forward(batch.image, batch.pose), batch.mask);
+///     }
+///     ...
+///
+/// The Trainer calls a task from one thread. Steps run on the device of the batch's tensors.
+///
+/// Each module trains in the mode, train() or eval(), that it has when training begins, and has it
+/// again after every evaluation, which runs in eval mode.
+template <BatchOfTensors B>
+class LOCKSTEP_API BatchTask : public detail::TaskBase {
+ public:
+  using BatchType = B;
+
+  /// The mean loss over the batch, a scalar to call backward() on. With several optimizers,
+  /// optimizer_index() says whose loss it is.
+  virtual torch::Tensor training_step(const B& batch) = 0;
+  /// Adds the results of the batch: metrics.add("loss", mean_loss, batch_size(batch)) and any
+  /// others. Called without gradients, in eval mode.
+  virtual void evaluation_step(const B& batch, Metrics& metrics) = 0;
+  /// The number of samples in `batch`, by which reports weight its loss and count its samples. By
+  /// default Batch::size, and for other types the size of the first dimension of the first tensor.
+  virtual std::int64_t batch_size(const B& batch) const {
+    if constexpr (std::same_as<B, Batch>) {
+      return batch.size;
+    } else {
+      LoadedBatch loaded;
+      loaded.store(batch);
+      return detail::first_size_in(loaded);
+    }
+  }
+  /// Returns a picture of the module's output for `samples`: samples that rank 0 evaluates, the
+  /// same in every epoch; a few images of a Batch, or the first batch of another type. Called on
+  /// rank 0 at the end of epochs with an evaluation, without gradients, in eval mode, and only if a
+  /// listener accepts pictures. Returns std::nullopt if there is none. It must not communicate with
+  /// other ranks.
+  virtual std::optional<RunPicture> picture(const B& /*samples*/) { return std::nullopt; }
+
+  torch::Tensor loaded_training_step(const LoadedBatch& batch) final {
+    return training_step(batch.batch<B>());
+  }
+  void loaded_evaluation_step(const LoadedBatch& batch, Metrics& metrics) final {
+    evaluation_step(batch.batch<B>(), metrics);
+  }
+  std::int64_t loaded_batch_size(const LoadedBatch& batch) const final {
+    return batch_size(batch.batch<B>());
+  }
+  LoadedBatch loaded_samples(const LoadedBatch& batch) const final {
+    if constexpr (std::same_as<B, Batch>) {
+      constexpr std::int64_t kPictureSamples = 8;
+      Batch samples = batch.batch<Batch>();
+      samples.size = std::min(samples.size, kPictureSamples);
+      LoadedBatch few;
+      few.store(samples);
+      return detail::copy_of_samples(few, samples.size);
+    } else {
+      return detail::copy_of_samples(batch, 0);
+    }
+  }
+  std::optional<RunPicture> loaded_picture(const LoadedBatch& samples) final {
+    return picture(samples.batch<B>());
+  }
+};
+
+/// A task for images with labels.
+using Task = BatchTask<Batch>;
 
 /// A task whose loss is a function of its module's output. Strategies that compute with copies or
 /// parts of the module need an OutputTask: they call its functions instead of training_step() and

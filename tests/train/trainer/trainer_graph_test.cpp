@@ -273,7 +273,7 @@ TEST(TrainerGraph, AdviceFitsWhyAStepCannotBeRecorded) {
     std::string events;
     std::int64_t steps = 0;
     CapturedStep step(std::make_unique<RecordedGraph>(&events), 1, 4, torch::kCPU,
-                      [&](const std::vector<Batch>&) {
+                      [&](const std::vector<LoadedBatch>&) {
                         if (++steps > CapturedStep::kWarmUpSteps) fail();
                         return std::vector<torch::Tensor>();
                       });
@@ -399,12 +399,15 @@ TEST(RecordedMemory, NamesAParameterThatWasUnfrozen) {
 
 // --- Batches
 
-Batch batch_of(std::int64_t size, at::IntArrayRef image, torch::ScalarType type = torch::kFloat32) {
+LoadedBatch batch_of(std::int64_t size, at::IntArrayRef image,
+                     torch::ScalarType type = torch::kFloat32) {
   std::vector<std::int64_t> shape = {size};
   shape.insert(shape.end(), image.begin(), image.end());
-  return {.images = torch::rand(shape).to(type),
-          .labels = torch::randint(10, {size}, torch::kInt64),
-          .size = size};
+  LoadedBatch batch;
+  batch.store(Batch{.images = torch::rand(shape).to(type),
+                    .labels = torch::randint(10, {size}, torch::kInt64),
+                    .size = size});
+  return batch;
 }
 
 TEST(CapturedStep, CopiesBatchesToOnePlace) {
@@ -412,15 +415,16 @@ TEST(CapturedStep, CopiesBatchesToOnePlace) {
   std::vector<const void*> places;
   std::vector<torch::Tensor> seen;
   CapturedStep step(std::make_unique<RecordedGraph>(&events), /*parts=*/1, /*batch_size=*/4,
-                    torch::kCPU, [&](const std::vector<Batch>& batches) {
-                      places.push_back(batches[0].images.data_ptr());
-                      return std::vector<torch::Tensor>{batches[0].images.sum()};
+                    torch::kCPU, [&](const std::vector<LoadedBatch>& batches) {
+                      const torch::Tensor images = batches[0].batch<Batch>().images;
+                      places.push_back(images.data_ptr());
+                      return std::vector<torch::Tensor>{images.sum()};
                     });
   for (int i = 0; i < 7; ++i) {
-    const Batch batch = batch_of(4, {1, 2, 2});
-    ASSERT_TRUE(step.takes(batch));
+    const LoadedBatch batch = batch_of(4, {1, 2, 2});
+    ASSERT_TRUE(step.takes(batch, 4));
     step.load(0, batch);
-    EXPECT_TRUE(step.run().at(0).equal(batch.images.sum())) << i;
+    EXPECT_TRUE(step.run().at(0).equal(batch.batch<Batch>().images.sum())) << i;
   }
   EXPECT_EQ(events, "wwwcrrrr");
   EXPECT_EQ(places.size(), 4U) << "replays call nothing";
@@ -430,17 +434,23 @@ TEST(CapturedStep, CopiesBatchesToOnePlace) {
 TEST(CapturedStep, LeavesOutSmallBatchesAndRefusesOtherShapes) {
   std::string events;
   CapturedStep step(std::make_unique<RecordedGraph>(&events), 1, 4, torch::kCPU,
-                    [](const std::vector<Batch>&) { return std::vector<torch::Tensor>(); });
-  EXPECT_FALSE(step.takes(batch_of(3, {1, 2, 2})));
+                    [](const std::vector<LoadedBatch>&) { return std::vector<torch::Tensor>(); });
+  EXPECT_FALSE(step.takes(batch_of(3, {1, 2, 2}), 3));
   step.load(0, batch_of(4, {1, 2, 2}));
-  EXPECT_TRUE(step.takes(batch_of(4, {1, 2, 2})));
-  EXPECT_FALSE(step.takes(batch_of(1, {1, 2, 2})));
-  EXPECT_THAT(message_of<ConfigError>([&] { step.takes(batch_of(4, {1, 3, 2})); }),
-              HasSubstr("Trainer: cuda_graph needs full batches of one shape and type, but the "
-                        "images of a batch are Float [4, 1, 3, 2], and those before were Float "
-                        "[4, 1, 2, 2]; remove TrainerOptions::cuda_graph"));
-  EXPECT_THAT(message_of<ConfigError>([&] { step.takes(batch_of(4, {1, 2, 2}, torch::kDouble)); }),
-              HasSubstr("images of a batch are Double"));
+  EXPECT_TRUE(step.takes(batch_of(4, {1, 2, 2}), 4));
+  EXPECT_FALSE(step.takes(batch_of(1, {1, 2, 2}), 1));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { step.takes(batch_of(4, {1, 3, 2}), 4); }),
+      HasSubstr("Trainer: cuda_graph needs full batches of one shape and type, but tensor 1 "
+                "of a batch is Float [4, 1, 3, 2], and those before were Float "
+                "[4, 1, 2, 2]; remove TrainerOptions::cuda_graph"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { step.takes(batch_of(4, {1, 2, 2}, torch::kDouble), 4); }),
+      HasSubstr("tensor 1 of a batch is Double"));
+  LoadedBatch longer = batch_of(4, {1, 2, 2});
+  longer.tensors.push_back(torch::zeros({4}));
+  EXPECT_THAT(message_of<ConfigError>([&] { step.takes(longer, 4); }),
+              HasSubstr("a batch has 3 tensors, and those before had 2"));
 }
 
 }  // namespace

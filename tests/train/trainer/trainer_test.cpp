@@ -491,7 +491,9 @@ class SlowBuffers final : public ReplicaStrategy {
   SlowBuffers() : ReplicaStrategy("slow", group_of_one()) {}
 
  protected:
-  void before_forward() override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+  void before_forward(const StepPart& /*part*/) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 };
 
 TEST(Trainer, BooksTheBroadcastOfBuffersAsCommunication) {
