@@ -75,6 +75,7 @@ wait "$without_cmake"
   build 03_training_on_many_ranks training
   build 05_training_loop loop
   build 07_data_parallel parallel
+  build 10_language_model language_model
 } &
 others=$!
 build 02_communication communication
@@ -82,6 +83,6 @@ build 04_loading_data loading
 build 06_sgd_by_hand sgd
 build 08_resnet50_on_two_devices resnet50
 build 09_trainer trainer
-build 10_language_model language_model
+build 11_two_inputs two_inputs
 if [[ -f $build/lockstep_download.so ]]; then cmake --build "$work/downloader" -j 1; fi
 wait "$others"
