@@ -87,6 +87,8 @@ TEST_F(DataCommand, PacksFilesAsTheyAre) {
   const formats::PackReader reader(as_bytes(pack), "a.pack");
   const std::string first = read_text(data / "images/cat/10.png");
   EXPECT_TRUE(std::ranges::equal(reader.record(0).bytes, as_bytes(first)));
+  EXPECT_THAT(run({"pack", images(), in_out("b.pack"), "--encoded", "--size", "6x7"}).err,
+              HasSubstr("remove --size or --encoded\n"));
 }
 
 // The first image has the smallest and the largest sides until others follow.
@@ -130,6 +132,10 @@ TEST_F(DataCommand, ResizesTheShorterSide) {
   const formats::PackReader reader(as_bytes(pack), "a.pack");
   EXPECT_EQ(reader.record(11).height, 4);
   EXPECT_EQ(reader.record(11).width, 10) << "floor(4 * 21 / 8)";
+  const ProgramResult both =
+      run({"pack", images(), in_out("b.pack"), "--resize", "4", "--size", "6x7"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--resize (the shorter side) and --size (both) cannot be"));
 }
 
 TEST_F(DataCommand, PacksKnownDataSetsBySplit) {
@@ -369,6 +375,9 @@ TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
   EXPECT_THAT(right.out, ::testing::StartsWith("images of images: 12 images, 0 damaged, in "));
   EXPECT_THAT(right.err, IsEmpty());
   EXPECT_EQ(read_json("right.json")["damaged"], json::array());
+  const ProgramResult nowhere = run({"check", images(), "--json", ""});
+  EXPECT_EQ(nowhere.exit_code, 2) << nowhere.out;
+  EXPECT_THAT(nowhere.err, HasSubstr("--json: must not be empty"));
 
   damage_images(data);
   const ProgramResult result =

@@ -1,12 +1,17 @@
 #include <lockstep/cli/simulate/simulate_text.h>
 
+#include <chrono>
 #include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/chrome_trace.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
@@ -126,6 +131,57 @@ TEST_F(SimulateText, SaysThatOtherProgramsDisturbedTheRun) {
                         "predictions include this time; repeat the run on a quiet machine.\n\n"
                         "ranks  step ms"));
   EXPECT_EQ(json().at("other_programs"), 0.5625);
+}
+
+// The record of an epoch in which a step spent 40% of its time waiting for a batch, and the share
+// `waited` waiting for a processor. Other programs used the share `busy` of the processors, and the
+// run used a tenth.
+std::string record_beside_others(double busy, double waited) {
+  return str(R"({"recipe": "net", "strategy": "ddp", "loader": "native", "backend": "shm",
+                 "device": "cpu", "world_size": 2, "threads_per_rank": 1, "usable_processors": 8,
+                 "global_batch": 64, "epochs": [{"epoch": 1, "steps": 10, "seconds": 2.0,
+                 "phases": {"data": 0.8, "forward": 0.4, "backward": 0.5, "optimizer": 0.2},
+                 "processor_seconds": 0.8, "processor_wait_seconds": )",
+             2 * waited, R"(, "busy_processors": )", 0.1 + busy, "}]}");
+}
+
+// A rank with four steps of 3 ms and one bucket.
+RankTrace four_steps_of(int rank) {
+  RankTrace trace{.rank = rank};
+  const auto add = [&](int begin, int length, const char* name, const char* category,
+                       const char* track, std::map<std::string, std::string> arguments = {}) {
+    const Clock::time_point from{std::chrono::microseconds(begin)};
+    trace.spans.push_back({name, category, from, from + std::chrono::microseconds(length), track,
+                           std::move(arguments)});
+  };
+  for (int begin = 0; begin < 4 * 3000; begin += 3000) {
+    add(begin, 2900, "step", "step", "training");
+    add(begin + 1000, 1500, "backward", "phase", "training");
+    add(begin + 1100, 1000, "backward", "backward", "backward");
+    add(begin + 2600, 200, "optimizer", "phase", "training");
+    add(begin + 1500, 300, "reduction", "communication", "bucket 0", {{"bytes", "4000"}});
+  }
+  return trace;
+}
+
+// The loader took more of a step than the other programs.
+TEST_F(SimulateText, FindsOtherProgramsBesideALargerLimit) {
+  write_chrome_trace(folder_ / "trace.json", {four_steps_of(0), four_steps_of(1)});
+  const auto disturbance = [&](const std::string& record) {
+    folder_.write("run.json", record);
+    arguments_.run = folder_.path().string();
+    return cli::resolve(arguments_).disturbance;
+  };
+  const auto found = disturbance(record_beside_others(0.5, 0.2));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->limit, report::kOtherPrograms);
+  EXPECT_NEAR(found->share, 0.2, 1e-9);
+  EXPECT_FALSE(disturbance(record_beside_others(0.01, 0.2))) << "the processors were idle";
+  EXPECT_FALSE(disturbance(record_beside_others(0.5, 0.01))) << "the run was not slower";
+  EXPECT_FALSE(disturbance(R"({"recipe": "net", "strategy": "ddp", "loader": "native",
+      "backend": "shm", "device": "cpu", "world_size": 2, "threads_per_rank": 1,
+      "global_batch": 64, "epochs": []})"))
+      << "it was interrupted in its first epoch";
 }
 
 TEST_F(SimulateText, HasTheFiguresAsJson) {

@@ -168,6 +168,33 @@ TEST(ScheduleWork, TakesAnyNumberOfElements) {
   }
 }
 
+// The bits of these results depend on the order of the operations. With all-to-all, each rank
+// combines all values itself.
+TEST(ScheduleWork, GivesEveryRankTheSameBits) {
+  constexpr int kSize = 5;
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct}) {
+      std::vector<torch::Tensor> tensors;
+      for (int rank = 0; rank < kSize; ++rank) {
+        tensors.push_back((torch::arange(500) * 0.37 + rank * 11).cos() + 1.1);
+      }
+      torch::Tensor in_rank_order = tensors[0].clone();
+      for (std::size_t i = 1; i < kSize; ++i) {
+        in_rank_order =
+            op == ReduceOp::kSum ? in_rank_order + tensors[i] : in_rank_order * tensors[i];
+      }
+      Ranks(kSize).run(algorithm, tensors, op);
+      for (const torch::Tensor& tensor : tensors) {
+        EXPECT_TRUE(torch::equal(tensor, tensors[0])) << algorithm_name(algorithm);
+      }
+      EXPECT_TRUE(torch::allclose(tensors[0], in_rank_order)) << algorithm_name(algorithm);
+      if (algorithm == Algorithm::kAllToAll || algorithm == Algorithm::kReduceBroadcast) {
+        EXPECT_TRUE(torch::equal(tensors[0], in_rank_order)) << algorithm_name(algorithm);
+      }
+    }
+  }
+}
+
 // In float16, 2048 + 1 is 2048; in bfloat16, 256 + 1 is 256. One rank has the large value, and all
 // others have 1.
 TEST(ScheduleWork, AddsSixteenBitFloatsInFloat32) {
@@ -427,22 +454,28 @@ TEST(ScheduleWork, TracesWhatTheScheduleSays) {
     Ranks::finish(works);
     const auto schedules = make_schedules(algorithm, {.size = kSize, .count = 100});
     for (std::size_t r = 0; r < kSize; ++r) {
-      std::size_t sent = 0, received = 0, reductions = 0;
+      std::size_t sent = 0, received = 0, reduced = 0, reductions = 0;
       for (const TraceEvent& event : traces[r].events) {
         EXPECT_LE(traces[r].start_ns, event.start_ns);
         EXPECT_LE(event.start_ns, event.end_ns);
         EXPECT_LE(event.end_ns, traces[r].end_ns);
         if (event.kind == TraceEvent::Kind::kSend) sent += event.bytes;
         if (event.kind == TraceEvent::Kind::kReceive) received += event.bytes;
-        if (event.kind == TraceEvent::Kind::kReduce) ++reductions;
+        if (event.kind != TraceEvent::Kind::kReduce) continue;
+        reduced += event.bytes;
+        ++reductions;
       }
       EXPECT_EQ(sent, 4 * elements_sent(schedules[r]));
       EXPECT_EQ(received, 4 * elements_received(schedules[r]));
-      std::size_t reducing_steps = 0;
+      std::size_t reducing_steps = 0, to_reduce = 0;
       for (const ScheduleStep& step : schedules[r]) {
         if (!step.receives.empty() && step.receives[0].then == OnArrival::kReduce) ++reducing_steps;
+        for (const ScheduledReceive& receive : step.receives) {
+          if (receive.then == OnArrival::kReduce) to_reduce += receive.range.count;
+        }
       }
       EXPECT_EQ(reductions, reducing_steps) << algorithm_name(algorithm);
+      EXPECT_EQ(reduced, 4 * to_reduce) << algorithm_name(algorithm);
     }
   }
 }

@@ -29,14 +29,15 @@ struct HttpRequest {
 struct HttpReply {
   int status = 200;
   std::string content{};
-  std::string headers{};  ///< each ends with "\r\n"
+  std::string headers{};    ///< each ends with "\r\n"
+  bool keeps_open = false;  ///< whether the client may send further requests over its connection
 };
 
 /// Called on the server's thread. If it returns no reply, the connection stays open until the
 /// client gives up.
 using HttpHandler = std::function<std::optional<HttpReply>(const HttpRequest& request)>;
 
-/// Serves one request per connection, and one connection at a time.
+/// Serves one connection at a time, and one request per connection unless its reply keeps it open.
 class HttpServer {
  public:
   explicit HttpServer(HttpHandler handler) : handler_(std::move(handler)) {
@@ -84,31 +85,40 @@ class HttpServer {
       const int connection = accept(listener_, nullptr, nullptr);
       if (connection < 0) return;
       ++requests_;
-      answer(connection);
+      while (answer(connection)) continue;
       close(connection);
     }
   }
 
-  void answer(int connection) const {
+  // Waits until the client sends something or ends the connection, or the server stops.
+  void wait_for_client(int connection) const {
+    pollfd client{.fd = connection, .events = POLLIN | POLLRDHUP, .revents = 0};
+    while (!stopped_ && poll(&client, 1, 20) == 0) {
+    }
+  }
+
+  // Returns whether another request may follow.
+  bool answer(int connection) const {
     HttpRequest request;
-    if (!receive(connection, request)) return;
+    if (!receive(connection, request)) return false;
     const std::optional<HttpReply> reply = handler_(request);
     if (!reply) {
-      pollfd end{.fd = connection, .events = POLLIN | POLLRDHUP, .revents = 0};
-      while (!stopped_ && poll(&end, 1, 20) == 0) {
-      }
-      return;
+      wait_for_client(connection);
+      return false;
     }
-    const std::string response = "HTTP/1.1 " + std::to_string(reply->status) +
-                                 " X\r\nConnection: close\r\n" + reply->headers +
-                                 "Content-Length: " + std::to_string(reply->content.size()) +
-                                 "\r\n\r\n" + reply->content;
+    const std::string response =
+        "HTTP/1.1 " + std::to_string(reply->status) + " X\r\n" +
+        (reply->keeps_open ? "" : "Connection: close\r\n") + reply->headers +
+        "Content-Length: " + std::to_string(reply->content.size()) + "\r\n\r\n" + reply->content;
     for (std::size_t sent = 0; sent < response.size();) {
       const ssize_t size =
           send(connection, response.data() + sent, response.size() - sent, MSG_NOSIGNAL);
-      if (size <= 0) return;
+      if (size <= 0) return false;
       sent += static_cast<std::size_t>(size);
     }
+    if (!reply->keeps_open) return false;
+    wait_for_client(connection);
+    return !stopped_;
   }
 
   static bool receive(int connection, HttpRequest& request) {

@@ -289,6 +289,10 @@ std::filesystem::path check_outputs(const EvaluateArguments& arguments) {
   if (arguments.worst == 0) {
     throw ConfigError(str(kEvaluate, ": --sheet shows the worst images, but --worst is 0"));
   }
+  if (!arguments.csv.empty() && is_same_file(arguments.sheet, arguments.csv)) {
+    throw ConfigError(str(kEvaluate, ": --sheet and --csv must name different files, got ",
+                          arguments.sheet, " for both"));
+  }
   return check_output_files(kEvaluate, "--sheet", arguments.sheet, arguments.json);
 }
 

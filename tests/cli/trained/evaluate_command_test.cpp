@@ -42,6 +42,11 @@ TEST_F(EvaluateCommand, ComputesWhatTheTrainingComputed) {
     EXPECT_EQ(evaluated["averaged"], !variant.empty() && variant[0] == "--ema-decay");
     EXPECT_EQ(evaluated["images"], 64);
     EXPECT_EQ(evaluated["split"], "validation");
+    EXPECT_EQ(evaluated["recipe"], "mnist");
+    EXPECT_EQ(evaluated["averaged"], result.out.find(", averaged weights\n") != std::string::npos);
+    EXPECT_EQ(evaluated["worst"].size(), 16U);
+    const std::string listed = result.out.substr(result.out.find("\nlargest losses") + 1);
+    EXPECT_EQ(std::count(listed.begin(), listed.end(), '\n'), 6) << "a heading and five images";
   }
 }
 
@@ -103,6 +108,10 @@ TEST_F(EvaluateCommand, KnowsTheImagesOfTheRun) {
   EXPECT_THAT(evaluated["worst"][0]["image"].get<std::string>(),
               HasSubstr(in_scratch("photos") + "/class"));
   EXPECT_EQ(read_text(scratch / "worst.png").substr(1, 3), "PNG");
+  EXPECT_EQ(evaluated["worst"].size(), 4U);
+  ASSERT_EQ(use("evaluate", {"--worst", "4", "--sheet", in_scratch("four.png")}).exit_code, 0);
+  EXPECT_TRUE(read_text(scratch / "worst.png") == read_text(scratch / "four.png"))
+      << "has places for images that do not exist";
 
   // A folder without parts is evaluated as a whole, and one with parts by its validation part.
   ASSERT_EQ(
@@ -200,6 +209,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
   train_photos();
   write_colours(scratch, "three", 6, 3);
   write_colours(scratch, "one", 2, 1);
+  for (const char* name : {"torn/class0/a.png", "torn/class1/b.png"}) scratch.write(name, "torn");
   struct Case {
     Words arguments;
     int exit_code;
@@ -211,6 +221,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
        "checkpoint.safetensors: the network has no class 'class2'; the network has class0, class1"},
       {{"--data", in_scratch("one")}, 1, "the class 'class1' is missing"},
       {{"--data", in_scratch("nosuch")}, 1, "nosuch does not exist"},
+      {{"--data", in_scratch("torn")}, 1, "error: evaluate: none of the 2 images of "},
       {{"--split", "test"}, 2, "--split must be one of validation, train, all, got 'test'"},
       {{"--worst", "-1"}, 2, "--worst must be from 0 to 1000, got -1"},
       {{"--sheet", "a.jpg"}, 2, "--sheet must end in .png"},
@@ -218,6 +229,12 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
       {{"--batch-size", "0"}, 2, "--batch-size must be from 1 to"},
       {{"--workers", "0"}, 2, "--workers must be from 1 to"},
       {{"--csv", in_scratch("a"), "--json", in_scratch("a")}, 2, "must name different files"},
+      {{"--sheet", in_scratch("a.png"), "--json", in_scratch("a.png")},
+       2,
+       "evaluate: --sheet and --json must name different files"},
+      {{"--sheet", in_scratch("a.png"), "--csv", in_scratch("a.png")},
+       2,
+       "evaluate: --sheet and --csv must name different files"},
   };
   for (const Case& each : cases) {
     expect_one_error(use("evaluate", each.arguments), each.exit_code, each.text, each.text);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,7 +17,9 @@
 #include <lockstep/cli/trained/class_scores.h>
 #include <lockstep/cli/trained/worst_images.h>
 #include <lockstep/core/error.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/data/loader/loader.h>
+#include <lockstep/recipes/tensor_picture.h>
 #include <lockstep/train/checkpoints/checkpoint.h>
 #include <tests/support/temporary_directory.h>
 
@@ -184,6 +187,91 @@ TEST(WorstImages, AreThoseWithTheLargestLosses) {
   for (const EvaluatedImage& each : worst.images()) found.push_back(each.index);
   EXPECT_THAT(found, ElementsAre(3, 1, 4));
   EXPECT_TRUE(none.images().empty());
+}
+
+// Changes the model to an auto-encoder for images of `side` pixels.
+void become_autoencoder(TrainedModel& model, std::int64_t side) {
+  model.recipe = recipes::find_recipe("autoencoder").choose({.image_size = side});
+  std::unique_ptr<Task> task = model.recipe.make_task({});
+  model.task.reset(&dynamic_cast<OutputTask&>(*task.release()));
+}
+
+report::Picture drawn_picture(const TrainedModel& model, const torch::Tensor& image) {
+  return recipes::picture_of(image, std::get<Normalize>(model.recipe.test_augmentation.back()));
+}
+
+// The caller may reuse the memory of a batch.
+TEST(WorstImages, AreDrawnAsTheNetworkSawThem) {
+  const testing_support::TemporaryDirectory scratch;
+  TrainedModel model = random_model(scratch);
+  model.classes[1] = "\u00e4";  // the font lacks it
+  WorstImages worst(5, /*with_pictures=*/true);
+  report::ContactSheet expected = worst_sheet(model, "digits", 5);
+  for (int i = 0; i < 5; ++i) {
+    const torch::Tensor image = torch::full({1, 28, 28}, 0.25 * i);
+    const torch::Tensor seen = image.clone();
+    worst.add({.index = i,
+               .file = lockstep::str("photos/cat/", i, ".png"),
+               .label = i,
+               .predicted = 1,
+               .probability = 0.424,
+               .loss = 9.0 - i},
+              image, torch::zeros({10}));
+    image.zero_();
+    expected.show(
+        i / 4, i % 4, drawn_picture(model, seen),
+        {lockstep::str(i, ".png"), i == 1 ? "1: \u00e4" : std::to_string(i), "42% 1: \u00e4"});
+  }
+  report::ContactSheet sheet = worst_sheet(model, "digits", 5);
+  worst.draw(model, sheet);
+  EXPECT_TRUE(sheet.png() == expected.png());
+}
+
+TEST(WorstImages, OfAnAutoencoderStandBesideItsOutputs) {
+  const testing_support::TemporaryDirectory scratch;
+  TrainedModel model = random_model(scratch);
+  become_autoencoder(model, 40);
+  WorstImages worst(2, /*with_pictures=*/true);
+  report::ContactSheet expected = worst_sheet(model, "photos", 2);
+  for (int i = 0; i < 2; ++i) {
+    const torch::Tensor image = torch::full({3, 40, 40}, 0.5);
+    const torch::Tensor output = torch::full({3, 40, 40}, 0.25 * (i + 1));
+    const torch::Tensor made = output.clone();
+    worst.add({.index = i, .loss = 0.5 - 0.25 * i}, image, output);
+    output.zero_();
+    expected.show(i, 0, drawn_picture(model, image),
+                  {lockstep::str('#', i), i == 0 ? "loss 0.5000" : "loss 0.2500"});
+    expected.show(i, 1, drawn_picture(model, made), {});
+  }
+  report::ContactSheet sheet = worst_sheet(model, "photos", 2);
+  worst.draw(model, sheet);
+  EXPECT_TRUE(sheet.png() == expected.png());
+}
+
+// The longer side of an image has at least 96 pixels.
+TEST(WorstImages, AreEnlargedUntilTheyAreLargeEnough) {
+  const testing_support::TemporaryDirectory scratch;
+  TrainedModel model = random_model(scratch);
+  struct Case {
+    ImageShape image;
+    std::int64_t height;
+    std::int64_t width;
+  };
+  const Case cases[] = {{{1, 28, 28}, 112, 112}, {{3, 96, 96}, 96, 96}, {{3, 95, 95}, 190, 190},
+                        {{1, 20, 32}, 60, 96},   {{1, 33, 20}, 99, 60}, {{3, 224, 97}, 224, 97}};
+  for (const Case& each : cases) {
+    model.recipe.input = each.image;
+    const report::ContactSheet sheet = worst_sheet(model, "digits", 5);
+    report::ContactSheetLayout layout{
+        .rows = 2, .cell_height = each.height, .cell_width = each.width, .caption_lines = 3};
+    layout.column_titles.assign(4, "");
+    const report::ContactSheet expected(std::move(layout));
+    EXPECT_EQ(sheet.cell(0, 3).x, expected.cell(0, 3).x) << each.width;
+    EXPECT_EQ(sheet.cell(1, 0).y - sheet.cell(0, 0).y,
+              expected.cell(1, 0).y - expected.cell(0, 0).y)
+        << each.height;
+    EXPECT_THROW(sheet.cell(2, 0), InternalError) << "five images have two rows";
+  }
 }
 
 }  // namespace

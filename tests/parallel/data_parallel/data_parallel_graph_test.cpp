@@ -105,6 +105,21 @@ TEST(DataParallelGraph, GivesInputsTheirGradients) {
   p.expect_equal_gradients();
 }
 
+// Each sample has one number, such as its weight in the loss. The replicas have three and two
+// samples.
+TEST(DataParallelGraph, GivesInputsOfOneDimensionTheirGradients) {
+  Pair p;
+  const auto weighted = [](const Tensor& output, const Tensor& weights) {
+    return (output.square().sum(1) * weights).mean();
+  };
+  const Tensor mine = normal({5}, 3).requires_grad_(),
+               other = mine.detach().clone().requires_grad_();
+  p.dp.loss(weighted, p.x, mine).backward();
+  weighted(p.oracle->forward(p.x), other).backward();
+  expect_equal({mine.grad()}, {other.grad()}, 1e-5, "weights");
+  p.expect_equal_gradients();
+}
+
 // The gradients of both weights are one tensor, in each replica.
 struct SummedWeightsImpl : torch::nn::Cloneable<SummedWeightsImpl> {
   SummedWeightsImpl() { SummedWeightsImpl::reset(); }
@@ -171,6 +186,29 @@ TEST(DataParallelGraph, GivesZeroToInputsThatAReplicaDoesNotUse) {
     expect_equal({mine.grad()}, {other.grad()}, 1e-5, "input, " + what);
     expect_equal(gradients_of_parameters(*net), gradients_of_parameters(*oracle), 1e-5, what);
   }
+}
+
+// Freezes its first layer when it runs.
+struct FreezingNetImpl : torch::nn::Cloneable<FreezingNetImpl> {
+  FreezingNetImpl() { FreezingNetImpl::reset(); }
+  void reset() override { net = register_module("net", SmallNet()); }
+  Tensor forward(const Tensor& x) {
+    net->first->weight.requires_grad_(false);
+    return net(x);
+  }
+  SmallNet net{nullptr};
+};
+TORCH_MODULE(FreezingNet);
+
+TEST(DataParallelGraph, LeavesOutWhatAForwardFreezes) {
+  FreezingNet net, oracle;
+  copy_state(*oracle, *net);
+  DataParallel dp(net, cpus(2));
+  const Tensor x = normal({5, 4}, 1);
+  dp.forward(x).square().sum().backward();
+  oracle->forward(x).square().sum().backward();
+  EXPECT_FALSE(net->net->first->weight.grad().defined());
+  expect_equal(gradients_of_parameters(*net), gradients_of_parameters(*oracle), 1e-5, "gradient");
 }
 
 struct ScaledNetImpl : torch::nn::Cloneable<ScaledNetImpl> {

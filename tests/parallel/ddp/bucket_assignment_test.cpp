@@ -143,5 +143,24 @@ TEST(BucketMemory, GivesGradientsTheStridesOfTheirParameters) {
   for (const torch::Tensor& gradient : bucket.gradients) EXPECT_NO_THROW(gradient.detach_());
 }
 
+TEST(BucketMemory, LeavesParametersWhereTheirOwnerHasMovedThem) {
+  ProcessGroup group = init_process_group({.environment = WorkerEnvironment{}});
+  torch::Tensor moved = torch::ones({3});
+  const torch::Tensor kept = torch::arange(6.0).view({2, 3}).t();
+  GradBucket bucket =
+      detail::make_bucket({{"moved", moved}, {"kept", kept}}, group, ParameterMemory::kShared);
+  detail::move_parameters(bucket, group, ParameterMemory::kShared);
+  EXPECT_TRUE(moved.is_alias_of(bucket.flat_parameters));
+  EXPECT_TRUE(kept.is_alias_of(bucket.flat_parameters));
+  moved.set_data(torch::full({3}, 7.0F));
+  const void* const place = moved.const_data_ptr();
+  detail::leave_shared_memory(bucket);
+  EXPECT_EQ(moved.const_data_ptr(), place);
+  EXPECT_TRUE(moved.equal(torch::full({3}, 7.0F)));
+  EXPECT_FALSE(kept.is_alias_of(bucket.flat_parameters));
+  EXPECT_TRUE(kept.equal(torch::arange(6.0).view({2, 3}).t()));
+  EXPECT_EQ(kept.strides(), torch::IntArrayRef({1, 3}));
+}
+
 }  // namespace
 }  // namespace lockstep

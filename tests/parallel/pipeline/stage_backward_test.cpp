@@ -287,6 +287,23 @@ TEST_P(SplitBackward, GivesTheBitsOfAutograd) {
   }
 }
 
+TEST(GradientSink, GivesItsGradientAway) {
+  torch::Tensor x = torch::randn({4, 5});
+  const GradientSink sink = GradientSink::attach(x);
+  EXPECT_FALSE(sink.take().defined()) << "none has arrived";
+  (x * 2).sum().backward();
+  torch::Tensor gradient = sink.take();
+  ASSERT_TRUE(gradient.defined());
+  EXPECT_TRUE(gradient.equal(torch::full({4, 5}, 2.0F)));
+  EXPECT_FALSE(sink.take().defined());
+  const auto memory = gradient.storage().getWeakStorageImpl();
+  gradient = torch::Tensor();
+  EXPECT_TRUE(memory.expired());
+  (x * 3).sum().backward();
+  EXPECT_TRUE(sink.take().equal(torch::full({4, 5}, 3.0F))) << "not added to the one before";
+  EXPECT_FALSE(GradientSink().take().defined());
+}
+
 TEST(StageBackward, RunsACustomFunctionOnce) {
   const torch::Tensor scale = torch::randn({5}).requires_grad_();
   torch::Tensor x = torch::randn({4, 5});

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -80,9 +81,21 @@ TEST(PipelineTable, AnEmptyLineIsAWorkerThatRests) {
   EXPECT_EQ(csv(table), "0F0,0B0\n\n1F0,1B0\n");
 }
 
+TEST(PipelineTable, EmptyLinesAtTheEndAreNoWorkers) {
+  for (const char* end : {"", "\n", "\n\n\n\n", "\r\n\r\n\r\n", "\n,\n , \n"}) {
+    const Table table = table_of("0F0,0B0\n1F0,1B0" + std::string(end), "mine");
+    EXPECT_EQ(table.workers.size(), 2U);
+    EXPECT_EQ(csv(table), "0F0,0B0\n1F0,1B0\n");
+    const Table none = table_of(end, "mine");
+    EXPECT_TRUE(none.workers.empty());
+    EXPECT_EQ(none.stages(), 0);
+    EXPECT_EQ(none.micro_batches, 0);
+  }
+}
+
 TEST(PipelineTable, RefusesAStageInTwoLines) {
   EXPECT_THAT(message_of<ConfigError>([] { table_of("0F0\n0B0\n", "mine"); }),
-              HasSubstr("stage 0 stands in the lines of workers 0 and 1"));
+              HasSubstr("table mine: stage 0 stands in the lines of workers 0 and 1"));
 }
 
 TEST(PipelineTable, MessagesFollowWhatMakesThemAndPrecedeWhatNeedsThem) {

@@ -459,6 +459,46 @@ TEST_P(Zero, GivesTheSameGradientsAgain) {
   });
 }
 
+// The means are computed in a rank's slice of its own gradients, so a second call must not compute
+// means of means. Autograd learns of the writes once.
+TEST(ZeroGradients, InSharedMemoryAreMeansHoweverOftenTheyAreAskedFor) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    at::set_num_threads(1);  // more would wait for those of the other rank
+    const SgdOptions options{.lr = 0.1};
+    Plain plain(group, options);
+    Sharded sharded(group, kShared, options);
+    for (int step = 0; step < 2; ++step) {
+      plain.optimizer.zero_grad();
+      plain.backward(batch_of(group.rank(), step));
+      sharded.optimizer.zero_grad();
+      sharded.backward(batch_of(group.rank(), step));
+      const torch::Tensor& gradient = sharded.net->conv->weight.grad();
+      const auto after_backward = gradient._version();
+      Tensors first;
+      for (const torch::Tensor& each : sharded.optimizer.gradients()) first.push_back(each.clone());
+      const auto reduced = gradient._version();
+      EXPECT_GT(reduced, after_backward);
+      const Tensors again = sharded.optimizer.gradients();
+      EXPECT_EQ(gradient._version(), reduced);
+      ASSERT_EQ(again.size(), first.size());
+      for (std::size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(again[i].equal(first[i])) << i;
+      double squares = 0;
+      for (const torch::Tensor& each : again) squares += each.square().sum().item<double>();
+      const torch::Tensor total = torch::full({1}, squares, torch::kFloat64);
+      group.all_reduce(total);
+      double expected = 0;
+      for (const torch::Tensor& each : plain.net->parameters()) {
+        expected += each.grad().square().sum().item<double>();
+      }
+      EXPECT_NEAR(total.item<double>(), expected, 1e-5 * expected);
+      plain.optimizer.step();
+      sharded.optimizer.step();
+      require_same(*sharded.net, *plain.net, 0, lockstep::str("step ", step));
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // The rank's part of a parameter's gradient: all of it with one rank, and with two ranks its
 // beginning on the first and the rest on the second.
 TEST(ZeroGradients, OfAParameterAreDividedAmongTheRanks) {

@@ -16,6 +16,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/report/loggers/http_client.h>
 #include <lockstep/report/loggers/logger_table.h>
 #include <lockstep/report/loggers/mlflow_logger.h>
 #include <tests/report/loggers/mlflow_double.h>
@@ -121,6 +122,22 @@ TEST_F(MlflowClientTest, TakesTheBeginningOfALongAnswer) {
   }));
   EXPECT_THAT(message_of<CommError>([&] { send(server.url()); }),
               EndsWith(" answered 503: " + std::string(300, 'y')));
+}
+
+// The server has one connection at a time, so it serves the second client only if the first one has
+// closed its connection.
+TEST_F(MlflowClientTest, KeepsAConnectionAsLongAsTheClientLives) {
+  const HttpServer server(HttpHandler([](const HttpRequest& request) {
+    return HttpReply{.content = "got " + request.body, .keeps_open = true};
+  }));
+  for (int clients = 1; clients <= 2; ++clients) {
+    report::HttpClient client;
+    EXPECT_EQ(client.post(server.url(), "one", Milliseconds(2000), cancelled_).text, "got one");
+    EXPECT_EQ(client.get(server.url(), Milliseconds(2000), cancelled_).text, "got ")
+        << "nothing of the request before it";
+    EXPECT_EQ(client.post(server.url(), "two", Milliseconds(2000), cancelled_).text, "got two");
+    EXPECT_EQ(server.requests(), clients) << "connections";
+  }
 }
 
 TEST(MlflowJson, HasWordsForWhatIsNoNumber) {
