@@ -223,6 +223,30 @@ TEST(WatchdogCalls, AreComparedWithThoseThatAreRemembered) {
   }
 }
 
+// Whichever rank finds the difference, its text names the higher rank first.
+TEST(WatchdogCalls, ThatDifferAreToldInTheSameWordsByEveryRank) {
+  for (const int own : {0, 1}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    const watching::Status waiting{
+        .beat = 7, .number = 5, .oldest = 5, .oldest_call = own == 1 ? "gather" : "barrier"};
+    store->set(str("status/", 1 - own), store_bytes(waiting.to_text()));
+    Watchdog watchdog(
+        store, own, 2,
+        {.beat = std::chrono::milliseconds(20), .world_ranks = {8, 3}, .store_rank = -1});
+    CallDescription call;
+    call.kind = own == 1 ? CallKind::kBarrier : CallKind::kBroadcast;
+    watchdog.started(call, 5);
+    std::string reason;
+    EXPECT_TRUE(looks_until(watchdog, [&] {
+      reason = testing_support::message_of<CommError>([&] { watchdog.throw_if_ended(); });
+      return reason != "nothing was thrown";
+    }));
+    EXPECT_EQ(reason, str("the ranks call different operations: rank 3 called barrier as number 5, "
+                          "rank 8 called ",
+                          own == 1 ? "gather" : describe(call)));
+  }
+}
+
 struct StoreLoss {
   const char* name;
   int store_rank;

@@ -230,6 +230,7 @@ class FaultyStore final : public c10d::Store {
 
   std::atomic<bool> gone = false;
   std::atomic<std::errc> failure{};  // 0: none
+  std::atomic<bool> late = false;
   std::atomic<bool> full = false;
   std::atomic<bool> mute = false;
   std::latch muted{1};
@@ -242,6 +243,7 @@ class FaultyStore final : public c10d::Store {
       throw std::system_error(std::make_error_code(code));
     }
     if (gone) C10_THROW_ERROR(DistNetworkError, "connection closed");
+    if (late) throw TimeoutError("waited 30 s");
     if (full) throw Error("no room for another key");
     if (!mute.exchange(false)) return;
     muted.count_down();
@@ -431,6 +433,16 @@ TEST(Watchdog, AStoreThatIsGoneTookItsRankAlong) {
   EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.departed(0) == kStoreIsGone; }));
   watchdog.abort("enough");
   EXPECT_EQ(end_of(watchdog), "CommError: enough");
+}
+
+TEST(Watchdog, AStoreThatMissesItsDeadlineIsGone) {
+  const auto store = c10::make_intrusive<FaultyStore>();
+  auto options = quick();
+  options.disconnected = [](int rank) { return rank == 0; };
+  Watchdog watchdog(store, 1, 2, options);
+  store->late = true;
+  EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.explanation() == kStoreIsGone; }));
+  EXPECT_EQ(watchdog.store_trouble(), "rank 1 lost the store: waited 30 s");
 }
 
 struct Absence {

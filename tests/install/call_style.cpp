@@ -46,8 +46,7 @@ void call_in_the_style_of_the_guides() {
        AdamWOptions{.lr = 0.1}, GradScalerOptions{.init_scale = 1024},
        PowerSgdOptions{.matrix_approximation_rank = 2}, PeriodicModelAveragerOptions{.period = 4},
        PipelineOptions{.micro_batches = 8, .schedule = Schedule::kZbH1},
-       ParameterGroup{.options = SgdOptions{.lr = 0.1}},
-       detail::ReducerOptions{.static_graph = true});
+       ParameterGroup{.options = SgdOptions{.lr = 0.1}});
   take(pipeline::Table{.name = "a table"}, pipeline::Table{.worker_of = {0, 1}},
        pipeline::Table{.micro_batches = 4}, pipeline::Action{.stage = 1},
        pipeline::Interval{.begin = 1}, pipeline::Timeline{.end = 1},

@@ -36,9 +36,11 @@ std::vector<std::string> tracks(const std::vector<Span>& spans) {
 TEST(SpansOfCalls, GiveCallsOfOneTimeTracksOfTheirOwn) {
   const auto spans = spans_of_calls(
       {call(CallKind::kAllReduce, 1, 0, 100), call(CallKind::kBarrier, 2, 50, 90),
-       call(CallKind::kBroadcast, 3, 60, 200), call(CallKind::kBroadcast, 4, 100, 120)},
+       call(CallKind::kBroadcast, 3, 60, 200), call(CallKind::kBroadcast, 4, 100, 120),
+       call(CallKind::kBroadcast, 5, 110, 130), call(CallKind::kBroadcast, 6, 119, 140)},
       {});
-  EXPECT_THAT(tracks(spans), ElementsAre("calls", "calls 2", "calls 3", "calls"));
+  EXPECT_THAT(tracks(spans),
+              ElementsAre("calls", "calls 2", "calls 3", "calls", "calls 2", "calls 4"));
   EXPECT_EQ(spans[1].name, "barrier");
   EXPECT_EQ(spans[1].category, "collective");
   EXPECT_EQ(spans[1].collective, "world call 2");
@@ -56,6 +58,35 @@ TEST(SpansOfCalls, LeaveOutWhatReductionsShow) {
             1U);
   EXPECT_EQ(spans_of_calls({call(CallKind::kAllReduce, 1, 11, 70)}, {backward, reduction}).size(),
             1U);
+}
+
+// The clock of calls and that of spans differ by up to two microseconds.
+TEST(SpansOfCalls, AllowForClocksThatDiffer) {
+  const Span reduction{
+      .name = "reduction", .begin = at(10), .end = at(50), .collective = "bucket 0"};
+  const auto is_left_out = [&](int begin, int end) {
+    return spans_of_calls({call(CallKind::kAllReduce, 1, begin, end)}, {reduction}).empty();
+  };
+  EXPECT_TRUE(is_left_out(8, 52));
+  EXPECT_FALSE(is_left_out(7, 52));
+  EXPECT_FALSE(is_left_out(8, 53));
+}
+
+TEST(SpansOfCalls, SayWhatWasCalledInWhichGroup) {
+  RecordedCall receive = call(CallKind::kRecv, 7, 0, 10);
+  receive.group = "stage 1";
+  receive.message = "3 to 2 message 5";
+  const std::vector<Span> spans =
+      spans_of_calls({receive, call(CallKind::kBarrier, 4, 20, 30)}, {});
+  ASSERT_EQ(spans.size(), 2U);
+  EXPECT_EQ(spans[0].name, "recv");
+  EXPECT_EQ(spans[0].category, kMessageCategory);
+  EXPECT_EQ(spans[0].collective, "stage 1 3 to 2 message 5");
+  EXPECT_EQ(spans[0].arguments.at("group"), "stage 1");
+  EXPECT_EQ(spans[0].arguments.at("call"), describe(receive.call));
+  EXPECT_EQ(spans[1].category, "collective");
+  EXPECT_EQ(spans[1].collective, "world call 4");
+  EXPECT_EQ(spans[1].arguments.at("group"), "world");
 }
 
 // All ranks use one name for a collective, and each message has a span on both ranks that it

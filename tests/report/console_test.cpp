@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -17,11 +18,13 @@
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/image_bar.h>
 #include <lockstep/report/line_log.h>
+#include <lockstep/report/output.h>
 #include <lockstep/report/progress_bar.h>
 #include <lockstep/report/summary_table.h>
 #include <lockstep/report/terminal_bar.h>
 #include <lockstep/report/text.h>
 #include <tests/report/sample_run.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::report {
@@ -193,6 +196,19 @@ TEST(Console, SaysWhyItCannotBeWritten) {
   std::ofstream full("/dev/full");
   SummaryTable table(full);
   EXPECT_THROW(table.on_run_end(testing_support::sample_report(1)), DataError);
+}
+
+// The reason of an earlier failure, here that of a missing file, is not the stream's.
+TEST(Console, GivesNoReasonIfItDoesNotKnowOne) {
+  std::ostringstream broken;
+  broken.setstate(std::ios::badbit);
+  errno = ENOENT;
+  EXPECT_EQ(testing_support::message_of<DataError>([&] { flush_output(broken); }),
+            "cannot write to standard output");
+  std::ostringstream whole;
+  errno = ENOENT;
+  EXPECT_EQ(testing_support::message_of<DataError>([&] { flush_output(whole); }),
+            "nothing was thrown");
 }
 
 TEST(DownloadBar, DrawsAndKeepsOneLinePerFile) {

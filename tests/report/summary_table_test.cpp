@@ -139,6 +139,46 @@ TEST(SummaryTable, ShowsTheWholeOfAResumedRun) {
   EXPECT_THAT(summary(folder.path()), testing::HasSubstr(titles + earlier + "time of rank 0: "));
 }
 
+// Epochs from a record have no units. Some of them may have no evaluation.
+TEST(SummaryTable, HasUnitsInEveryEpochThatHasAnEvaluation) {
+  RunReport report = sample_report(3);
+  report.skipped_images = 1;
+  report.epochs[0].test.reset();
+  for (const std::size_t recorded : {1U, 2U}) {
+    report.epochs[recorded].test->values = {{.name = "accuracy", .value = 0.9842},
+                                            {.name = "psnr", .value = 31.25}};
+  }
+  const std::string text = summary_of(report);
+  EXPECT_THAT(text, testing::HasSubstr(R"(
+epoch    loss  validation loss  accuracy     psnr   img/s  seconds
+    1  0.2500                                      30,000     2.00
+    2  0.1250           0.0512    98.42%  31.2500  30,000     2.00
+    3  0.0833           0.0512    98.42%  31.2500  30,000     2.00
+)"));
+  EXPECT_THAT(text, testing::HasSubstr(", 1 image could not be read and was skipped, "));
+}
+
+TEST(SummaryTable, ShowsOneRunAfterAnother) {
+  const testing_support::TemporaryDirectory folder;
+  RunRecord first(folder.path(), {});
+  first.on_run_begin(testing_support::sample_info());
+  first.on_epoch_end(testing_support::sample_epoch(1));
+  RunReport report = sample_report(0);
+  report.epochs = {testing_support::sample_epoch(2)};
+  std::ostringstream out;
+  SummaryTable table(out, folder.path());
+  for (const char* checkpoint : {"run/checkpoints/step-00000469", ""}) {
+    report.info.resumed_from = checkpoint;
+    report.info.first_epoch = 2;
+    out.str("");
+    table.on_run_begin(report.info);
+    table.on_run_end(report);
+    const bool is_resumed = !report.info.resumed_from.empty();
+    EXPECT_EQ(out.str().find("\n    1  ") != std::string::npos, is_resumed) << out.str();
+    EXPECT_THAT(out.str(), testing::HasSubstr("\n    2  0.1250 "));
+  }
+}
+
 TEST(SummaryTable, ShowsTablesWhoseRowsDiffer) {
   RunReport report = sample_report(1);
   report.test->tables = {{.name = "uneven", .labels = {"cat"}, .rows = {{1}, {2, 30}, {}}},

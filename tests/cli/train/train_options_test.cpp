@@ -1,6 +1,8 @@
 // Where each option of `lockstep train` is stored, and which defaults of recipes --help names.
 #include <lockstep/cli/train/train_settings.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,8 +13,11 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/recipe_names.h>
+#include <lockstep/core/error.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/cli/option_table.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::cli {
 namespace {
@@ -164,6 +169,64 @@ TEST(TrainOptions, NameTheirRecipesAndDefaults) {
   EXPECT_EQ(choices_of("classify").at(recipes::kModelChoice), "resnet18");
   EXPECT_EQ(choices_of("classify").at(recipes::kImageSizeChoice), "224");
   EXPECT_EQ(choices_of("autoencoder").at(recipes::kImageSizeChoice), "160");
+}
+
+TEST(TrainOptions, TakeWeightsFromAFileOnly) {
+  const testing_support::TemporaryDirectory folder;
+  folder.write("weights.pth", "");
+  const auto refusal = [&](const std::filesystem::path& weights) {
+    return testing_support::message_of<ConfigError>(
+        [&] { resolve_recipe("mnist", {.weights = weights.string()}); });
+  };
+  EXPECT_EQ(resolve_recipe("mnist", {.weights = (folder / "weights.pth").string()}).weights,
+            folder / "weights.pth");
+  EXPECT_TRUE(resolve_recipe("mnist", {}).weights.empty());
+  const std::string what_to_do = "; give a .safetensors, .pt or .pth file";
+  EXPECT_EQ(refusal(folder.path()),
+            "train: --weights " + folder.path().string() + " is not a file" + what_to_do);
+  EXPECT_EQ(refusal(folder / "none.pth"),
+            "train: --weights " + (folder / "none.pth").string() + " does not exist" + what_to_do);
+  EXPECT_EQ(refusal("/dev/null"), "train: --weights /dev/null is not a file" + what_to_do);
+  EXPECT_EQ(refusal(""), "train: --weights  does not exist" + what_to_do);
+}
+
+TEST(TrainOptions, TakeSizesOfTheCacheAndSharesOfValidationImages) {
+  const auto refusal = [](const RecipeArguments& arguments) {
+    return testing_support::message_of<ConfigError>([&] { resolve_recipe("classify", arguments); });
+  };
+  const RecipeSettings usual = resolve_recipe("classify", {});
+  EXPECT_FALSE(usual.cache_bytes);
+  EXPECT_FALSE(usual.validation_fraction);
+  for (const auto& [text, bytes] :
+       {std::pair("none", std::int64_t{0}), std::pair("2GB", std::int64_t{2'000'000'000}),
+        std::pair("1.5MiB", std::int64_t{3 << 19}), std::pair("1TiB", std::int64_t{1} << 40)}) {
+    EXPECT_EQ(resolve_recipe("classify", {.cache = text}).cache_bytes, bytes) << text;
+  }
+  for (const char* text : {"0", "1.1TiB", "all", ""}) {
+    EXPECT_EQ(refusal({.cache = text}),
+              std::string("train: --cache must be a size such as 2GB, up to 1TiB, or none, got '") +
+                  text + "'");
+  }
+  for (const double share : {0.0, 0.25, 1.0}) {
+    EXPECT_EQ(resolve_recipe("classify", {.val_fraction = share}).validation_fraction, share);
+  }
+  for (const double share : {-0.1, 1.1}) {
+    EXPECT_THAT(refusal({.val_fraction = share}),
+                testing::StartsWith("train: --val-fraction must be from 0 to 1, got "));
+  }
+}
+
+TEST(TrainOptions, NameTheRecipesOfAnOptionThatOthersLack) {
+  const auto refusal = [](const RecipeArguments& arguments) {
+    return testing_support::message_of<ConfigError>([&] { resolve_recipe("mnist", arguments); });
+  };
+  const std::string both = " has no effect on mnist; it belongs to classify and autoencoder; ";
+  EXPECT_EQ(refusal({.model = "resnet18"}),
+            "train: --model has no effect on mnist; it belongs to classify; remove --model");
+  EXPECT_EQ(refusal({.image_size = 28}), "train: --image-size" + both + "remove --image-size");
+  EXPECT_EQ(refusal({.val_fraction = 0.5}),
+            "train: --val-fraction" + both + "remove --val-fraction");
+  EXPECT_EQ(refusal({.cache = "none"}), "train: --cache" + both + "remove --cache");
 }
 
 }  // namespace

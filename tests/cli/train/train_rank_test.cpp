@@ -161,6 +161,20 @@ TEST(TrainRank, ShufflesTheImagesAnewInEachEpochAndTrainsOnEachOnce) {
   EXPECT_EQ(report.info.provenance.at("split"), "the data set's own split, 10 training images");
 }
 
+// A trial writes only what names a file of its own.
+TEST(TrainRank, KeepsNothingOfAFastDevRun) {
+  const testing_support::TemporaryDirectory scratch;
+  UntaughtRun run;
+  run.settings().out = scratch.path();
+  run.settings().json = scratch / "report.json";
+  run.settings().trainer.fast_dev_run = 1;
+  const RunReport& report = run.run().report();
+  ASSERT_EQ(report.epochs.size(), 1U);
+  EXPECT_EQ(report.epochs[0].steps, 1);
+  ASSERT_TRUE(report.test.has_value()) << "there is something to draw";
+  EXPECT_THAT(scratch.names(), testing::ElementsAre("report.json"));
+}
+
 // The images to validate on have ten times the deviation, and thus an error a hundred times as
 // large.
 TEST(TrainRank, PreparesEachPartByItsOwnOperators) {

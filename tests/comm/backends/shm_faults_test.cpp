@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <lockstep/comm/backends/shm/engine.h>
@@ -307,6 +309,42 @@ TEST(ShmLiveness, CannotWatchAProcessThatIsGone) {
   EXPECT_EQ(message_of<CommError>([&] { Liveness({getpid(), gone}); }),
             str("rank 1 (process ", gone, ") cannot be watched: No such process"));
   EXPECT_EQ(descriptor_count(), descriptors);
+}
+
+std::vector<std::shared_ptr<Engine>> engines_of(const ShmGroup& group) {
+  std::vector<std::shared_ptr<Engine>> engines;
+  for (int rank = 0; rank < group.size; ++rank) engines.push_back(group.engine(rank));
+  return engines;
+}
+
+// Between calls a rank may ask whether all peers are there. The group goes on without one that
+// left.
+TEST(ShmCheck, NamesAPeerThatLeftWhateverItsRank) {
+  for (const auto& [leaver, name] : {std::pair(0, "rank 4"), std::pair(2, "rank 9")}) {
+    const ShmGroup group(kSize, {.world_ranks = {4, 7, 9}});
+    auto engines = engines_of(group);
+    EXPECT_EQ(message_of<CommError>([&] { engines[1]->check(); }), "nothing was thrown");
+    engines[static_cast<std::size_t>(leaver)].reset();
+    EXPECT_EQ(message_of<CommError>([&] { engines[1]->check(); }), str(name, " left the group"));
+    EXPECT_EQ(message_of<CommError>([&] { engines[1]->throw_if_ended(); }), "nothing was thrown");
+  }
+}
+
+TEST(ShmCheck, EndsTheGroupOfAPeerThatDied) {
+  for (const auto& [victim, name] : {std::pair(0U, "rank 4"), std::pair(2U, "rank 9")}) {
+    const StoppedChild child("victim");
+    const ShmGroup group(kSize, {.world_ranks = {4, 7, 9}});
+    const auto engines = engines_of(group);
+    std::vector<pid_t> pids(kSize, getpid());
+    pids[victim] = child.pid();
+    engines[1]->watch(pids);
+    EXPECT_EQ(message_of<CommError>([&] { engines[1]->check(); }), "nothing was thrown");
+    child.die();
+    const std::string reason = str(name, " (process ", getpid(), ") died");
+    EXPECT_EQ(message_of<CommError>([&] { engines[1]->check(); }), reason);
+    EXPECT_EQ(message_of<CommError>([&] { engines[2 - victim]->check(); }),
+              "rank 7 ended the group: " + reason);
+  }
 }
 
 // A message waits for one rank, which may itself wait for one that is stopped.

@@ -484,6 +484,10 @@ TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {
       group.barrier();
     } catch (...) {
       EXPECT_THROW(group.barrier(), CommError);  // all later calls throw as well
+      EXPECT_THAT(message_of<CommError>([&] {    // also those that move nothing
+                    group.all_reduce(torch::zeros({0}), ReduceOp::kSum, Algorithm::kNative);
+                  }),
+                  HasSubstr("the loss is infinite"));
       seen.arrive_and_wait();
       throw;
     }

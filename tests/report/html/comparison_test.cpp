@@ -112,6 +112,12 @@ TEST(ComparedRuns, HaveTheLossOfTrainingAndOfEvaluations) {
                            "<figure aria-label=\"Validation: accuracy\">", "a, epoch 2: 0.75<"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+  for (const char* row :
+       {"a, training</td><td>1</td><td>0.5</td>", "a, training</td><td>2</td><td>0.25</td>",
+        "a, validation</td><td>2</td><td>0.375</td>", "b, training</td><td>1</td><td>0.5</td>",
+        "b, validation</td><td>1</td><td>0.625</td>"}) {
+    EXPECT_THAT(text, HasSubstr(str("<tr><td class=\"t\">", row, "</tr>\n")));
+  }
   EXPECT_THAT(text, Not(HasSubstr("\"a k2"))) << "two runs have two colors";
   EXPECT_THAT(text, Not(HasSubstr("Validation: loss"))) << "it is beside the training's";
   const std::string alone = html::learning({runs[0]});
@@ -125,6 +131,47 @@ TEST(ComparedRuns, HaveMetricsNearTheirSmallestValue) {
   run.epochs[1].metrics = {{"accuracy", 0.8}};
   EXPECT_THAT(from_figure(html::learning({run}), "Validation: accuracy"),
               HasSubstr("class=\"s e\">0.76</text>"));
+}
+
+// Several runs have a table of their best values, without the runs that have none.
+TEST(ComparedRuns, HaveATableOfTheirBestValues) {
+  std::vector<html::RunData> runs = {run_of_rates("a", {1}), run_of_rates("<b>", {1}),
+                                     run_of_rates("c", {1})};
+  EXPECT_THAT(html::overview(runs), Not(HasSubstr("best value"))) << "no run has one";
+  runs[1].best = BestEvaluation{
+      .name = "accuracy", .value = 0.98768, .epoch = 2, .weights = "b/model.safetensors"};
+  runs[2].best = BestEvaluation{.name = "train_loss", .value = 0.25, .epoch = 1};
+  const std::string text = html::overview(runs);
+  EXPECT_EQ(malformed(text), "");
+  EXPECT_THAT(
+      text,
+      HasSubstr("<th scope=\"col\" class=\"t\">run</th><th scope=\"col\" class=\"t\">best value"
+                "</th><th scope=\"col\" class=\"t\">weights of the best value</th>"
+                "</tr></thead>\n<tbody>\n"
+                "<tr><td class=\"t\">&lt;b&gt;</td><td class=\"t\">validation accuracy 0.9877 "
+                "in epoch 2</td><td class=\"t\">b/model.safetensors</td></tr>\n"
+                "<tr><td class=\"t\">c</td><td class=\"t\">training loss 0.25 in epoch 1</td>"
+                "<td class=\"t\"></td></tr>\n</tbody>"));
+}
+
+// With 31 epochs the chart shows every second one, whichever runs they belong to.
+TEST(ComparedRuns, ShareTheBarsOfTheirPhases) {
+  const auto phases_of_epochs = [](std::size_t first, std::size_t second) {
+    std::vector<html::RunData> runs = {run_of_rates("a", std::vector<double>(first, 1)),
+                                       run_of_rates("b", std::vector<double>(second, 1))};
+    for (html::RunData& run : runs) {
+      for (html::EpochData& epoch : run.epochs) epoch.phases[0] = 0.25;
+    }
+    return from_figure(html::speed(runs), "Phases of a step");
+  };
+  const std::string all = phases_of_epochs(10, 20);
+  EXPECT_THAT(all, HasSubstr("b, epoch 2, data: 25.0 ms"));
+  EXPECT_THAT(all, Not(HasSubstr("The chart has one epoch of ")));
+  const std::string some = phases_of_epochs(11, 20);
+  EXPECT_THAT(some, HasSubstr("The chart has one epoch of 2, the rows all."));
+  EXPECT_THAT(some, HasSubstr("b, epoch 1, data: 25.0 ms"));
+  EXPECT_THAT(some, Not(HasSubstr("b, epoch 2, data: 25.0 ms")));
+  EXPECT_THAT(some, HasSubstr("b, epoch 2</td><td>25.0</td>"));
 }
 
 TEST(ComparedRuns, SayWhenAndHowTheyWereStarted) {

@@ -505,9 +505,16 @@ TEST_F(Checkpoint, NeedsRoomForThoseToCome) {
                   [&] { require_checkpoint_space(directory.path(), most_of_it, 2); }),
               ::testing::ContainsRegex("cannot keep checkpoints in .*: it needs room for 2 more of "
                                        "about .* MB each, but its file system has .* MB free"));
-  EXPECT_THROW(require_checkpoint_space(directory.path(), std::uint64_t{1} << 61, 8),
-               CheckpointError);
+  const std::string text = message_of<CheckpointError>(
+      [&] { require_checkpoint_space(directory.path(), 3'000'000'000'000'000'000, 8); });
+  EXPECT_THAT(text, HasSubstr("cannot keep checkpoints in " + directory.path().string() +
+                              ": it needs room for 8 more of about 3000000000000.00 MB each, but "
+                              "its file system has "));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("has 3000000000000.00 MB")));
+  EXPECT_THAT(text, HasSubstr(" MB free; free some, keep fewer or choose another folder"));
+  require_checkpoint_space(directory.path(), std::uint64_t{1} << 61, -1);
   require_checkpoint_space("/nowhere/at/all", most_of_it, 2);
+  require_checkpoint_space("/proc", most_of_it, 2);  // reports no size at all
 }
 
 TEST(StateDict, LoadsByNameInAnyOrder) {
