@@ -89,6 +89,20 @@ TEST(RunCommand, GivesEachRankItsShareOfTheProcessors) {
   EXPECT_EQ(run(with({"--threads", "3"}, program), {{"OMP_NUM_THREADS", "5"}}).out, "3\n");
 }
 
+TEST(RunCommand, LetsOpenMpThreadsSleepSoon) {
+  const Words program = {"sh", "-c", "echo $GOMP_SPINCOUNT$OMP_WAIT_POLICY"};
+  const auto out = [&](const Words& choice) {
+    Words words = {"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
+    words.insert(words.end(), choice.begin(), choice.end());
+    words.insert(words.end(), {LOCKSTEP_PROGRAM, "run"});
+    words.insert(words.end(), program.begin(), program.end());
+    return run_to_end(words).out;
+  };
+  EXPECT_EQ(out({}), "10000\n");
+  EXPECT_EQ(out({"GOMP_SPINCOUNT=7"}), "7\n");
+  EXPECT_EQ(out({"OMP_WAIT_POLICY=passive"}), "passive\n");
+}
+
 TEST(RunCommand, PassesArgumentsOnUnchanged) {
   struct Case {
     Words options;

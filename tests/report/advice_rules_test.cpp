@@ -138,8 +138,6 @@ TEST_F(AdviceRules, BeginAtATwentieth) {
   facts_.other_programs = 0.05;
   EXPECT_EQ(limits(), "other programs");
   EXPECT_THAT(first().option, ::testing::EndsWith("or threads (--threads)."));
-  facts_.threads_per_rank = 2;
-  EXPECT_THAT(first().option, HasSubstr("set OMP_WAIT_POLICY=passive"));
   facts_.other_programs = 0.049;
   EXPECT_EQ(limits(), "compute");
 }

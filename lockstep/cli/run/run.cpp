@@ -12,6 +12,7 @@
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/run/run_settings.h>
 #include <lockstep/cli/run_executable.h>
+#include <lockstep/cli/short_spins.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/launch/launcher.h>
 
@@ -130,6 +131,7 @@ void rank_main(const RunSettings& settings) {
   if (const auto threads = threads_of_rank(settings, local_rank)) {
     setenv("OMP_NUM_THREADS", std::to_string(*threads).c_str(), 1);
   }
+  set_short_spins();
   if (settings.gpu_sharing) {
     nccl::share_gpu(*settings.gpu_sharing,
                     static_cast<int>(environment_integer("RANK").value_or(0)),

@@ -227,11 +227,8 @@ std::optional<Advice> other_programs_advice(const RunFacts& run, const Parts& pa
                      " of the processors. In each step, a thread that was ready to compute waited ",
                      part_of_step(run, parts.other_programs), " for a processor."),
       .option =
-          str("Stop them, or leave processors free for them: fewer ranks (--nproc-per-node) or "
-              "threads (--threads).",
-              run.threads_per_rank > 1 ? " If neither is possible, set OMP_WAIT_POLICY=passive, so "
-                                         "that waiting threads release their processors."
-                                       : "")};
+          "Stop them, or leave processors free for them: fewer ranks (--nproc-per-node) or threads "
+          "(--threads)."};
 }
 
 std::optional<Advice> launch_advice(const RunFacts& run, const Parts& parts) {

@@ -496,5 +496,28 @@ TEST_F(TrainCommand, ClearsTheBarOfADeadRankBeforeTheError) {
   EXPECT_THAT(seen, HasSubstr("\r\x1b[Kerror: rank"));
 }
 
+// OpenMP reads the variables before main(), so that they must be in the environment from the start.
+TEST_F(TrainCommand, ComputesWithThreadsThatSleepSoon) {
+  const auto environment_of_run = [&](const std::string& choice) {
+    std::vector<std::string> words = {"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
+    if (!choice.empty()) words.push_back(choice);
+    const auto run_words = command({"mnist", "--max-epochs", "1000000", "--out", in_scratch("run"),
+                                    "--overwrite", "--accelerator", "cpu"});
+    words.insert(words.end(), run_words.begin(), run_words.end());
+    std::filesystem::remove_all(scratch / "run");
+    ProgramRun run(words, {{"LOCKSTEP_DATA", data.path().string()}});
+    while (!std::filesystem::exists(scratch / "run/run.json") && run.error_so_far().empty()) {
+      usleep(1000);
+    }
+    std::string environment = read_text(str("/proc/", run.pid(), "/environ"));
+    kill(run.pid(), SIGKILL);
+    run.wait();
+    return environment;
+  };
+  EXPECT_THAT(environment_of_run(""), HasSubstr(std::string("\0GOMP_SPINCOUNT=10000\0", 22)));
+  EXPECT_THAT(environment_of_run("OMP_WAIT_POLICY=passive"), Not(HasSubstr("GOMP_SPINCOUNT")));
+  EXPECT_THAT(environment_of_run("GOMP_SPINCOUNT=9"), Not(HasSubstr("GOMP_SPINCOUNT=10000")));
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

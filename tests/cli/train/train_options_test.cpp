@@ -224,9 +224,12 @@ TEST(TrainOptions, NameTheRecipesOfAnOptionThatOthersLack) {
   EXPECT_EQ(refusal({.model = "resnet18"}),
             "train: --model has no effect on mnist; it belongs to classify; remove --model");
   EXPECT_EQ(refusal({.image_size = 28}), "train: --image-size" + both + "remove --image-size");
+  const std::string packs =
+      " has no effect on mnist unless --data is a pack; it belongs to packs, classify and "
+      "autoencoder; ";
   EXPECT_EQ(refusal({.val_fraction = 0.5}),
-            "train: --val-fraction" + both + "remove --val-fraction");
-  EXPECT_EQ(refusal({.cache = "none"}), "train: --cache" + both + "remove --cache");
+            "train: --val-fraction" + packs + "remove --val-fraction");
+  EXPECT_EQ(refusal({.cache = "none"}), "train: --cache" + packs + "remove --cache");
 }
 
 }  // namespace
