@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -15,37 +16,56 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include <lockstep/train/task/data_flow_shapes.h>
+
 namespace lockstep::train {
 namespace {
+
+// What the forward has shown so far.
+struct Observed {
+  OutputShapes shapes{};
+  ForwardRecord record{};
+  int depth = 0;  // above 0 within an operation or within a layer that a Sequential calls
+};
+
+bool is_layer(const torch::nn::Module& module) {
+  return module.children().empty() && module.name().starts_with("torch::nn::");
+}
 
 // --- Modules called by a Sequential ---
 
 // Replaces a module of a Sequential and observes its output.
 class WatchedModule final : public torch::nn::Module {
  public:
-  WatchedModule(torch::nn::AnyModule inner, OutputShapes& shapes)
-      : inner_(std::move(inner)), shapes_(shapes) {}
+  WatchedModule(torch::nn::AnyModule inner, Observed& observed)
+      : inner_(std::move(inner)), observed_(observed) {}
 
   // Throws if the module takes or returns anything other than a tensor.
   torch::Tensor forward(torch::Tensor input) {
+    const torch::nn::Module& inner = *inner_.ptr();
+    observed_.record.add_call(inner, {input}, {});
+    const int depth = observed_.depth;
+    if (is_layer(inner)) ++observed_.depth;  // its operations need no attribution
     torch::Tensor output = inner_.forward<torch::Tensor>(std::move(input));
-    if (output.defined()) shapes_[inner_.ptr().get()] = output.sizes().vec();
+    observed_.depth = depth;
+    observed_.record.add_call(inner, {}, {output});
+    if (output.defined()) observed_.shapes[&inner] = output.sizes().vec();
     return output;
   }
 
  private:
   torch::nn::AnyModule inner_;
-  OutputShapes& shapes_;
+  Observed& observed_;
 };
 
 // While it lives, the modules that a Sequential calls are watched. Its registered children, and
 // thus its parameters, stay unchanged.
 class WatchedSequential {
  public:
-  WatchedSequential(torch::nn::SequentialImpl& sequential, OutputShapes& shapes)
+  WatchedSequential(torch::nn::SequentialImpl& sequential, Observed& observed)
       : sequential_(sequential), original_(sequential.begin(), sequential.end()) {
     for (torch::nn::AnyModule& each : sequential_) {
-      each = torch::nn::AnyModule(std::make_shared<WatchedModule>(each, shapes));
+      each = torch::nn::AnyModule(std::make_shared<WatchedModule>(each, observed));
     }
   }
   ~WatchedSequential() { std::move(original_.begin(), original_.end(), sequential_.begin()); }
@@ -114,8 +134,8 @@ constexpr std::array<std::string_view, 22> kLayerOperations = {"aten::bilinear",
 // The operations of torch::nn::Linear: a product with its transposed weight, and a sum with its
 // bias.
 constexpr std::string_view kTransposition = "aten::t";
-constexpr std::array<std::string_view, 3> kLinearOperations = {"aten::addmm", "aten::matmul",
-                                                               "aten::add_"};
+constexpr std::array<std::string_view, 4> kLinearOperations = {"aten::addmm", "aten::matmul",
+                                                               "aten::add_", "aten::linear"};
 
 template <std::size_t count>
 bool is_among(const std::array<std::string_view, count>& names, std::string_view name) {
@@ -130,7 +150,7 @@ Owners owners_of(const Modules& modules) {
   Owners owners;
   std::unordered_set<const c10::TensorImpl*> shared;
   for (const torch::nn::Module* module : modules) {
-    if (!module->children().empty() || !module->name().starts_with("torch::nn::")) continue;
+    if (!is_layer(*module)) continue;
     auto tensors = module->parameters(/*recurse=*/false);
     for (auto& buffer : module->buffers(/*recurse=*/false)) tensors.push_back(std::move(buffer));
     for (const torch::Tensor& tensor : tensors) {
@@ -148,13 +168,13 @@ Owners owners_of(const Modules& modules) {
 struct LayerWatch {
   Owners owners{};
   std::vector<torch::Tensor> transposed{};  // weights, which are also in `owners`
-  OutputShapes* shapes = nullptr;
+  Observed* observed = nullptr;
 };
 thread_local LayerWatch* layer_watch = nullptr;
 
-struct WatchedLayer final : at::ObserverContext {
-  explicit WatchedLayer(const torch::nn::Module* module_) : module(module_) {}
-  const torch::nn::Module* module;
+struct WatchedOperation final : at::ObserverContext {
+  const torch::nn::Module* module = nullptr;  // the layer that it belongs to, if known
+  std::optional<std::size_t> step{};          // in the record
 };
 
 const torch::nn::Module* owner_of(const c10::IValue& value) {
@@ -171,30 +191,57 @@ const torch::nn::Module* owner_of(const c10::IValue& value) {
   return nullptr;
 }
 
-std::unique_ptr<at::ObserverContext> operation_begins(const at::RecordFunction& operation) {
+// A Linear transposes its weight itself and multiplies with the result, whereas another module may
+// use the weight as it is, or transpose it twice.
+bool is_use_by_linear(const torch::nn::LinearImpl& linear, const c10::IValue& input,
+                      std::string_view operation) {
+  const bool is_weight = input.isTensor() && input.toTensor().is_same(linear.weight);
+  return is_weight == (operation == kTransposition || operation == "aten::linear");
+}
+
+const torch::nn::Module* layer_of(const at::RecordFunction& operation) {
   const std::string_view name = operation.name();
   const bool is_linear = name == kTransposition || is_among(kLinearOperations, name);
   if (!is_linear && !is_among(kLayerOperations, name)) return nullptr;
   for (const c10::IValue& input : operation.inputs()) {
     const torch::nn::Module* const module = owner_of(input);
     if (module == nullptr) continue;
-    const bool is_linear_layer = dynamic_cast<const torch::nn::LinearImpl*>(module) != nullptr;
-    if (is_linear == is_linear_layer) return std::make_unique<WatchedLayer>(module);
+    const auto* const linear = dynamic_cast<const torch::nn::LinearImpl*>(module);
+    if (is_linear != (linear != nullptr)) continue;
+    if (linear == nullptr || is_use_by_linear(*linear, input, name)) return module;
   }
   return nullptr;
 }
 
+std::unique_ptr<at::ObserverContext> operation_begins(const at::RecordFunction& operation) {
+  if (layer_watch == nullptr) return nullptr;
+  Observed& observed = *layer_watch->observed;
+  auto watched = std::make_unique<WatchedOperation>();
+  watched->module = layer_of(operation);
+  if (observed.depth == 0) {
+    watched->step = observed.record.begin(operation.name(), operation.inputs());
+  }
+  // An operation within another one, such as those of at::linear(), tells whose the latter is.
+  if (watched->module != nullptr) observed.record.set_module_of_last(*watched->module);
+  ++observed.depth;
+  return watched;
+}
+
 void operation_ends(const at::RecordFunction& operation, at::ObserverContext* context) {
-  const auto* const layer = dynamic_cast<const WatchedLayer*>(context);
-  if (layer == nullptr || operation.outputs().empty()) return;
+  const auto* const watched = dynamic_cast<const WatchedOperation*>(context);
+  if (watched == nullptr) return;
+  Observed& observed = *layer_watch->observed;
+  --observed.depth;
+  if (watched->step) observed.record.end(*watched->step, operation.outputs());
+  if (watched->module == nullptr || operation.outputs().empty()) return;
   const c10::IValue& output = operation.outputs().front();
   if (!output.isTensor() || !output.toTensor().defined()) return;
   if (operation.name() == kTransposition) {
     layer_watch->transposed.push_back(output.toTensor());
-    layer_watch->owners[output.toTensor().unsafeGetTensorImpl()] = layer->module;
+    layer_watch->owners[output.toTensor().unsafeGetTensorImpl()] = watched->module;
     return;
   }
-  (*layer_watch->shapes)[layer->module] = output.toTensor().sizes().vec();
+  observed.shapes[watched->module] = output.toTensor().sizes().vec();
 }
 
 class LayerWatchScope {
@@ -220,27 +267,30 @@ class LayerWatchScope {
 
 }  // namespace
 
-OutputShapes watch_output_shapes(torch::nn::Module& module, const std::function<void()>& forward) {
+OutputShapes watch_output_shapes(torch::nn::Module& module,
+                                 const std::function<torch::Tensor()>& forward) {
   Modules modules;
   collect_modules(module, modules);
   const auto sequentials = sequentials_of(modules);
-  OutputShapes shapes;
-  LayerWatch watch{.owners = owners_of(modules), .shapes = &shapes};
+  Observed observed;
+  LayerWatch watch{.owners = owners_of(modules), .observed = &observed};
   const LayerWatchScope scope(watch);
+  torch::Tensor output;
   try {
     std::vector<std::unique_ptr<WatchedSequential>> watched;
     for (torch::nn::SequentialImpl* each : sequentials) {
-      watched.push_back(std::make_unique<WatchedSequential>(*each, shapes));
+      watched.push_back(std::make_unique<WatchedSequential>(*each, observed));
     }
-    forward();
+    output = forward();
+    add_sequentials(sequentials, observed.shapes);
   } catch (const std::exception&) {
     // A Sequential may pass on something other than a tensor. Any other failure will recur.
-    shapes.clear();
-    forward();
-    return shapes;
+    observed = {};
+    output = forward();
   }
-  add_sequentials(sequentials, shapes);
-  return shapes;
+  if (output.defined()) observed.shapes[&module] = output.sizes().vec();
+  add_data_flow_shapes(observed.record, modules, output, observed.shapes);
+  return std::move(observed.shapes);
 }
 
 }  // namespace lockstep::train

@@ -65,10 +65,7 @@ train::OutputShapes shapes_of(torch::nn::Module& module, const SummaryForward& f
   if (!forward) return {};
   const torch::NoGradGuard no_grad;
   const train::EvalScope eval(module);
-  torch::Tensor output;
-  train::OutputShapes shapes = train::watch_output_shapes(module, [&] { output = forward(); });
-  if (output.defined()) shapes[&module] = output.sizes().vec();
-  return shapes;
+  return train::watch_output_shapes(module, forward);
 }
 
 }  // namespace

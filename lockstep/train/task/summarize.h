@@ -28,7 +28,13 @@ using SummaryForward = std::function<torch::Tensor()>;
 ///   - LibTorch's own layers with parameters or buffers (convolution, linear, normalisation,
 ///     embedding, recurrent), if LibTorch's profiler reports the use of one of their tensors; uses
 ///     by kernels of other kinds are not seen;
+///   - modules with a forward() of their own, if the tensors that others use after their layers
+///     have one shape, whichever of the following operations are the module's own;
+///   - LibTorch's activation, dropout, flattening and pooling layers, if the module that contains
+///     them has only one of the class, and all such operations there have one shape;
 ///   - the model, if `forward` returns its output.
+/// It is assumed that a module uses no other parameters than its own and its children's, and that
+/// registered layers are in use.
 /// Not thread-safe: nothing else may use the module meanwhile. Throws the errors of `forward`.
 /// Throws ConfigError for a depth below -1.
 LOCKSTEP_API ModelSummary summarize(torch::nn::Module& module, int max_depth = 1,
