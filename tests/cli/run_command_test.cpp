@@ -90,17 +90,11 @@ TEST(RunCommand, GivesEachRankItsShareOfTheProcessors) {
 }
 
 TEST(RunCommand, LetsOpenMpThreadsSleepSoon) {
+  for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}) unsetenv(name);
   const Words program = {"sh", "-c", "echo $GOMP_SPINCOUNT$OMP_WAIT_POLICY"};
-  const auto out = [&](const Words& choice) {
-    Words words = {"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
-    words.insert(words.end(), choice.begin(), choice.end());
-    words.insert(words.end(), {LOCKSTEP_PROGRAM, "run"});
-    words.insert(words.end(), program.begin(), program.end());
-    return run_to_end(words).out;
-  };
-  EXPECT_EQ(out({}), "10000\n");
-  EXPECT_EQ(out({"GOMP_SPINCOUNT=7"}), "7\n");
-  EXPECT_EQ(out({"OMP_WAIT_POLICY=passive"}), "passive\n");
+  EXPECT_EQ(run(program).out, "10000\n");
+  EXPECT_EQ(run(program, {{"GOMP_SPINCOUNT", "7"}}).out, "7\n");
+  EXPECT_EQ(run(program, {{"OMP_WAIT_POLICY", "passive"}}).out, "passive\n");
 }
 
 TEST(RunCommand, PassesArgumentsOnUnchanged) {
