@@ -58,19 +58,21 @@ Json best_json(const std::optional<BestEvaluation>& best) {
 Json known_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 Json epoch_json(const EpochReport& epoch) {
-  return {{"epoch", epoch.epoch},
-          {"steps", epoch.steps},
-          {"seconds", epoch.seconds},
-          {"train_loss", epoch.train_loss},
-          {"images_per_second", epoch.images_per_second},
-          {"phases", phases_json(epoch.phases)},
-          {"first_batch_seconds", epoch.first_batch_seconds},
-          {"processor_seconds", epoch.processor_seconds},
-          {"processor_wait_seconds", known_or_null(epoch.processor_wait_seconds)},
-          {"busy_processors", known_or_null(epoch.busy_processors)},
-          {"gpu", gpu_json(epoch.gpu)},
-          {"metrics", evaluation_json(epoch.test)},
-          {"rss_bytes", epoch.rss_bytes}};
+  Json json{{"epoch", epoch.epoch},
+            {"steps", epoch.steps},
+            {"seconds", epoch.seconds},
+            {"train_loss", epoch.train_loss},
+            {"images_per_second", epoch.images_per_second},
+            {"phases", phases_json(epoch.phases)},
+            {"first_batch_seconds", epoch.first_batch_seconds},
+            {"processor_seconds", epoch.processor_seconds},
+            {"processor_wait_seconds", known_or_null(epoch.processor_wait_seconds)},
+            {"busy_processors", known_or_null(epoch.busy_processors)},
+            {"gpu", gpu_json(epoch.gpu)},
+            {"metrics", evaluation_json(epoch.test)},
+            {"rss_bytes", epoch.rss_bytes}};
+  if (epoch.steps < epoch.steps_per_epoch) json["steps_per_epoch"] = epoch.steps_per_epoch;
+  return json;
 }
 
 bool is_special(const fs::path& path) {

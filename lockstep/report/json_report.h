@@ -22,7 +22,8 @@ namespace lockstep::report {
 /// each value by its name, and each table, such as a confusion matrix, as {"labels", "rows"}. A run
 /// that ended early has a "stop_reason"; one that was interrupted also has "interrupted" (true)
 /// and, if it keeps checkpoints, "saved_in" (the folder of its checkpoint). Some members are
-/// present only where they apply. With gradient accumulation: "accumulate_grad_batches". With
+/// present only where they apply. In an epoch of which the run made only a part: "steps_per_epoch"
+/// (those of the whole epoch). With gradient accumulation: "accumulate_grad_batches". With
 /// strategy dp: "devices", "dp_loss" and, if given, "device_weights". With
 /// TrainerOptions::profiler: "profile" (objects with "action", "calls" and "seconds"). In a resumed
 /// run: "resumed_from" (the checkpoint). With a pipeline: "stages", "workers" (threads or ranks),

@@ -27,6 +27,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kRecordFile = "run.json";
 constexpr const char* kRunning = "running";
+constexpr const char* kComplete = "complete";
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -41,11 +42,18 @@ std::string utc_now() {
 struct KeptRecord {
   Json epochs = Json::array();
   Json commands = Json::array();
+  std::set<std::string> fractions{};
+  long long peak_bytes = 0;
 };
 
 std::optional<std::int64_t> whole_number_at(const Json& json, const char* name) {
   if (!json.contains(name) || !json.at(name).is_number_integer()) return std::nullopt;
   return json.at(name).get<std::int64_t>();
+}
+
+double number_or_nan(const Json& json, const char* name) {
+  if (!json.contains(name) || !json.at(name).is_number()) return std::nan("");
+  return json.at(name).get<double>();
 }
 
 // The commands of a record. Earlier versions recorded the last one only.
@@ -63,6 +71,24 @@ Json commands_in(const Json& record) {
   return commands;
 }
 
+// The commands and the time of each. Earlier versions recorded the time of the last one only.
+Json timed_commands_in(const Json& record) {
+  Json commands = commands_in(record);
+  const double seconds = number_or_nan(record, "seconds_total");
+  if (!commands.empty() && !commands.back().contains("seconds") && seconds > 0) {
+    commands.back()["seconds"] = seconds;
+  }
+  return commands;
+}
+
+// The names of the values of `test` that are fractions.
+void add_fractions(const std::optional<Evaluation>& test, std::set<std::string>& names) {
+  if (!test) return;
+  for (const MetricValue& value : test->values) {
+    if (value.unit == MetricUnit::kFraction) names.insert(value.name);
+  }
+}
+
 // The epochs before `first`, and the commands. An unreadable record has none, since the run does
 // not resume from it.
 KeptRecord kept_of(const std::filesystem::path& file, std::int64_t first) {
@@ -73,7 +99,7 @@ KeptRecord kept_of(const std::filesystem::path& file, std::int64_t first) {
     for (const Json& epoch : record.at("epochs")) {
       if (epoch.at("epoch").get<std::int64_t>() < first) kept.epochs.push_back(epoch);
     }
-    for (Json command : commands_in(record)) {
+    for (Json command : timed_commands_in(record)) {
       if (const auto last = whole_number_at(command, "last_epoch")) {
         const std::int64_t kept_last = std::min(*last, first - 1);
         const bool has_epoch = kept_last >= command.at("first_epoch").get<std::int64_t>();
@@ -81,19 +107,17 @@ KeptRecord kept_of(const std::filesystem::path& file, std::int64_t first) {
       }
       kept.commands.push_back(std::move(command));
     }
+    if (record.contains("fractions")) record.at("fractions").get_to(kept.fractions);
+    kept.peak_bytes = whole_number_at(record, "peak_rss_bytes").value_or(0);
     return kept;
   } catch (const Json::exception&) {
     return {};
   }
 }
 
-double number_or_nan(const Json& json, const char* name) {
-  if (!json.contains(name) || !json.at(name).is_number()) return std::nan("");
-  return json.at(name).get<double>();
-}
-
 // The results in an epoch's "metrics", without tables.
-std::optional<Evaluation> evaluation_from(const Json& metrics) {
+std::optional<Evaluation> evaluation_from(const Json& metrics,
+                                          const std::set<std::string>& fractions) {
   if (!metrics.is_object()) return std::nullopt;
   Evaluation evaluation{.has_loss = false};
   for (const auto& [name, value] : metrics.items()) {
@@ -103,16 +127,19 @@ std::optional<Evaluation> evaluation_from(const Json& metrics) {
       evaluation.has_loss = true;
       evaluation.loss = number;
     } else {
-      evaluation.values.push_back({.name = name, .value = number});
+      const MetricUnit unit =
+          fractions.contains(name) ? MetricUnit::kFraction : MetricUnit::kNumber;
+      evaluation.values.push_back({.name = name, .value = number, .unit = unit});
     }
   }
   return evaluation;
 }
 
-EpochReport epoch_from(const Json& json) {
+EpochReport epoch_from(const Json& json, const std::set<std::string>& fractions) {
   EpochReport epoch;
   epoch.epoch = json.at("epoch").get<std::int64_t>();
   epoch.steps = json.at("steps").get<std::int64_t>();
+  epoch.steps_per_epoch = whole_number_at(json, "steps_per_epoch").value_or(epoch.steps);
   epoch.seconds = json.at("seconds").get<double>();
   epoch.train_loss = number_or_nan(json, "train_loss");
   epoch.images_per_second = number_or_nan(json, "images_per_second");
@@ -122,7 +149,7 @@ EpochReport epoch_from(const Json& json) {
                   .backward = phases.value("backward", 0.0),
                   .communication = phases.value("communication", 0.0),
                   .optimizer = phases.value("optimizer", 0.0)};
-  if (json.contains("metrics")) epoch.test = evaluation_from(json.at("metrics"));
+  if (json.contains("metrics")) epoch.test = evaluation_from(json.at("metrics"), fractions);
   return epoch;
 }
 
@@ -142,9 +169,8 @@ std::string shell_word(const std::string& word) {
 std::vector<EpochReport> recorded_epochs(const std::filesystem::path& folder, std::int64_t before) {
   std::vector<EpochReport> epochs;
   try {
-    for (const Json& each : kept_of(folder / kRecordFile, before).epochs) {
-      epochs.push_back(epoch_from(each));
-    }
+    const KeptRecord kept = kept_of(folder / kRecordFile, before);
+    for (const Json& each : kept.epochs) epochs.push_back(epoch_from(each, kept.fractions));
   } catch (const Json::exception&) {  // written by another program
     epochs.clear();
   }
@@ -183,32 +209,58 @@ RunRecord::RunRecord(const std::filesystem::path& folder, RunOrigin origin)
 
 void RunRecord::on_run_begin(const RunInfo& info) {
   started_ = utc_now();
+  begin_ = Clock::now();
   std::error_code ignored;  // writing the file fails with a better message
   std::filesystem::create_directories(file_.parent_path(), ignored);
   if (!info.resumed_from.empty()) {
     const KeptRecord kept = kept_of(file_, info.first_epoch);
     epochs_before_ = kept.epochs.dump();
     commands_before_ = kept.commands.dump();
+    fractions_before_ = kept.fractions;
+    peak_before_ = kept.peak_bytes;
   } else {
     // A trace of another run would pass for one of this run.
     std::filesystem::remove(file_.parent_path() / "trace.json", ignored);
   }
   so_far_.info = info;
-  write(so_far_, kRunning);
+  if (!info.already_complete) write(so_far_, kRunning);
 }
 
 void RunRecord::on_epoch_end(const EpochReport& report) {
   so_far_.epochs.push_back(report);
+  so_far_.seconds_total = seconds_since(begin_);
   write(so_far_, kRunning);
 }
 
 void RunRecord::on_run_end(const RunReport& report) {
-  write(report, report.interrupted ? "interrupted" : "complete");
+  if (report.info.already_complete && keeps_complete(report)) return;
+  write(report, report.interrupted ? "interrupted" : kComplete);
 }
 
-// The run's own error takes precedence.
+// Called at the end of a run that was already complete. Whether the file has a record; one that
+// does not say so, because its process was killed after the last checkpoint, is made to.
+bool RunRecord::keeps_complete(const RunReport& report) const {
+  try {
+    std::ifstream stream(file_);
+    Json record = Json::parse(stream);
+    if (!record.at("epochs").is_array()) return false;
+    if (record.at("state").get<std::string>() == kComplete) return true;
+    const Json now = Json::parse(report::to_json(report));
+    record["state"] = kComplete;
+    for (const char* name : {"error", "interrupted", "saved_in", "stop_reason"}) record.erase(name);
+    for (const char* name : {"validation", "best", "test", "stop_reason"}) {
+      if (now.contains(name)) record[name] = now.at(name);
+    }
+    write_file_atomically(file_, json_text(record, 2) + "\n");
+    return true;
+  } catch (const Json::exception&) {  // missing, or written by another program
+    return false;
+  }
+}
+
+// The run's own error takes precedence. That of the check of a complete run is none of the run.
 void RunRecord::on_exception(const std::exception& error) noexcept {
-  if (started_.empty()) return;
+  if (started_.empty() || so_far_.info.already_complete) return;
   try {
     error_ = without_credentials(first_line(error));
     write(so_far_, "failed");
@@ -233,8 +285,20 @@ void RunRecord::write(const RunReport& report, const std::string& state) const {
        {"started", started_},
        {"first_epoch", report.info.first_epoch},
        {"first_step", report.info.first_step},
-       {"last_epoch", report.epochs.empty() ? Json() : Json(report.epochs.back().epoch)}});
+       {"last_epoch", report.epochs.empty() ? Json() : Json(report.epochs.back().epoch)},
+       {"seconds", report.seconds_total}});
   json.update(Json::parse(report::to_json(report)));
+  double seconds = 0;
+  for (const Json& command : json["commands"]) {
+    const double own = number_or_nan(command, "seconds");
+    if (own > 0) seconds += own;
+  }
+  json["seconds_total"] = seconds;
+  json["peak_rss_bytes"] = std::max(report.peak_rss_bytes, peak_before_);
+  std::set<std::string> fractions = fractions_before_;
+  for (const EpochReport& epoch : report.epochs) add_fractions(epoch.test, fractions);
+  add_fractions(report.test, fractions);
+  json["fractions"] = fractions;
   Json epochs = Json::parse(epochs_before_);
   for (Json& epoch : json.at("epochs")) epochs.push_back(std::move(epoch));
   json["epochs"] = std::move(epochs);

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/export.h>
 #include <lockstep/train/task/listener.h>
 
@@ -26,11 +28,16 @@ struct LOCKSTEP_API RunOrigin {
 /// before it could record its end), "started" (UTC, as in "2026-11-25T13:00:00Z"), "host",
 /// "processor" (its model), "usable_processors" (their number), "local_ranks", "versions",
 /// "command", and "commands": of a resumed run also those that it had before, each with "command",
-/// "started", "first_epoch", "first_step" (the optimizer steps of that epoch that were done before)
-/// and "last_epoch" (the last epoch that it completed and that still belongs to the run, or null).
-/// The file is replaced atomically when the run begins, after each epoch and at its end, so that a
-/// killed run leaves its results so far. A resumed run keeps the earlier epochs of the file. A new
-/// run removes the trace.json of an earlier one.
+/// "started", "first_epoch", "first_step" (the optimizer steps of that epoch that were done
+/// before), "last_epoch" (the last epoch that it completed and that still belongs to the run, or
+/// null) and "seconds" (from its start until it ended or, if it was killed, until its last epoch
+/// ended; absent if unknown). "seconds_total" is the sum of these, and "peak_rss_bytes" the largest
+/// of all commands. "fractions" names the values of evaluations whose unit is
+/// MetricUnit::kFraction. The file is replaced atomically when the run begins, after each epoch and
+/// at its end, so that a killed run leaves its results so far. A resumed run keeps the earlier
+/// epochs of the file. If it was already complete (RunInfo), the file stays as it was; only a state
+/// other than "complete" becomes "complete", with the last evaluation. A new run removes the
+/// trace.json of an earlier one.
 class LOCKSTEP_API RunRecord : public Listener {
  public:
   /// RunInfo::resumed_from says whether the run resumes one. Creates `folder` when the run begins.
@@ -43,19 +50,23 @@ class LOCKSTEP_API RunRecord : public Listener {
 
  private:
   void write(const RunReport& report, const std::string& state) const;
+  bool keeps_complete(const RunReport& report) const;
 
   const std::filesystem::path file_;
   const RunOrigin origin_;
   std::string started_{};
   std::string epochs_before_ = "[]";    // epochs of the resumed run, as JSON
   std::string commands_before_ = "[]";  // its commands, as JSON
+  std::set<std::string> fractions_before_{};
+  long long peak_before_ = 0;
+  Clock::time_point begin_{};
   RunReport so_far_{};
   std::string error_{};
 };
 
 /// The epochs before number `before` in the run.json of `folder`: their numbers, times, phases,
-/// losses and values, without the units of the values. Empty if there is no such file or it cannot
-/// be read.
+/// losses and values. A file of an earlier version does not have the units of the values. Empty if
+/// there is no such file or it cannot be read.
 LOCKSTEP_API std::vector<EpochReport> recorded_epochs(const std::filesystem::path& folder,
                                                       std::int64_t before);
 

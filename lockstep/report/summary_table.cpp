@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,14 @@ struct ValidationColumns {
   std::vector<std::string> values{};  // names
 };
 
+// Whether the run made only a part of the epoch's steps, since it was resumed or ended within it.
+bool is_partial(const EpochReport& epoch) { return epoch.steps < epoch.steps_per_epoch; }
+
+std::string steps_text(const EpochReport& epoch) {
+  const std::string steps = std::to_string(epoch.steps);
+  return is_partial(epoch) ? str(steps, " of ", epoch.steps_per_epoch) : steps;
+}
+
 ValidationColumns validation_columns(const std::vector<EpochReport>& epochs) {
   ValidationColumns columns;
   for (const EpochReport& epoch : epochs) {
@@ -47,12 +56,13 @@ std::string cell_of(const std::optional<Evaluation>& test, const std::string& na
   return {};
 }
 
-Row row_of(const EpochReport& epoch, const ValidationColumns& columns) {
+Row row_of(const EpochReport& epoch, const ValidationColumns& columns, bool has_steps) {
   Row row{std::to_string(epoch.epoch), fixed_text(epoch.train_loss, 4)};
   if (columns.loss) row.push_back(epoch.test ? fixed_text(epoch.test->loss, 4) : "");
   for (const std::string& name : columns.values) row.push_back(cell_of(epoch.test, name));
   row.push_back(count_text(epoch.images_per_second));
   row.push_back(fixed_text(epoch.seconds, 2));
+  if (has_steps) row.push_back(steps_text(epoch));
   return row;
 }
 
@@ -62,6 +72,8 @@ std::vector<Row> rows_of(const std::vector<EpochReport>& epochs) {
   if (columns.loss) titles.emplace_back("validation loss");
   titles.insert(titles.end(), columns.values.begin(), columns.values.end());
   titles.insert(titles.end(), {"img/s", "seconds"});
+  const bool has_steps = std::ranges::any_of(epochs, is_partial);
+  if (has_steps) titles.emplace_back("steps");
   std::vector<Row> rows{std::move(titles)};
   for (std::size_t i = 0; i < epochs.size(); ++i) {
     const bool shortened = epochs.size() > kMostRows;
@@ -69,18 +81,29 @@ std::vector<Row> rows_of(const std::vector<EpochReport>& epochs) {
       rows.push_back(Row(rows.front().size(), "..."));
       i = epochs.size() - (kMostRows - kFirstRows - 1);
     }
-    rows.push_back(row_of(epochs[i], columns));
+    rows.push_back(row_of(epochs[i], columns, has_steps));
   }
   return rows;
 }
 
-// A record does not have the units of its values.
-void take_units(const Evaluation& test, std::vector<EpochReport>& epochs) {
+// A record of an earlier version does not have the units of its values. They are those of the
+// values of the same name.
+void take_units(const RunReport& report, std::vector<EpochReport>& epochs) {
+  std::set<std::string> fractions;
+  const auto note = [&fractions](const std::string& name, MetricUnit unit) {
+    if (unit == MetricUnit::kFraction) fractions.insert(name);
+  };
+  const auto note_all = [&note](const std::optional<Evaluation>& test) {
+    if (!test) return;
+    for (const MetricValue& value : test->values) note(value.name, value.unit);
+  };
+  if (report.best) note(report.best->name, report.best->unit);
+  note_all(report.test);
+  for (const EpochReport& epoch : epochs) note_all(epoch.test);
   for (EpochReport& epoch : epochs) {
     if (!epoch.test) continue;
     for (MetricValue& value : epoch.test->values) {
-      const auto same = std::ranges::find(test.values, value.name, &MetricValue::name);
-      if (same != test.values.end()) value.unit = same->unit;
+      if (fractions.contains(value.name)) value.unit = MetricUnit::kFraction;
     }
   }
 }
@@ -181,7 +204,7 @@ void SummaryTable::on_run_end(const RunReport& report) {
   }
   std::vector<EpochReport> epochs = earlier_;
   epochs.insert(epochs.end(), report.epochs.begin(), report.epochs.end());
-  if (report.test) take_units(*report.test, epochs);
+  take_units(report, epochs);
   if (!epochs.empty()) {
     print_aligned(out_, rows_of(epochs));
     out_ << phases_line(epochs) << '\n';
@@ -199,8 +222,10 @@ void SummaryTable::on_run_end(const RunReport& report) {
   if (!report.already_complete) {
     out_ << "first step after " << seconds_text(report.seconds_to_first_step) << ", ";
   }
-  out_ << "total " << seconds_text(report.seconds_total) << ", peak memory of rank 0 "
-       << bytes_text(static_cast<double>(report.peak_rss_bytes)) << '\n';
+  const bool goes_on = !report.already_complete && !report.info.resumed_from.empty();
+  out_ << "total " << seconds_text(report.seconds_total) << (goes_on ? " since it was resumed" : "")
+       << ", peak memory of rank 0 " << bytes_text(static_cast<double>(report.peak_rss_bytes))
+       << '\n';
   flush_output(out_);
 }
 

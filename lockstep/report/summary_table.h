@@ -11,7 +11,8 @@
 namespace lockstep::report {
 
 /// Prints, when the run ends: a row per epoch (only the first and last ones if there are many), of
-/// a resumed run also for the epochs before that the run.json in `folder` has, how rank 0's
+/// a resumed run also for the epochs before that the run.json in `folder` has, with the numbers of
+/// steps if the run was resumed or ended within an epoch, how rank 0's
 /// training time was spent, the reason if the run ended early, tables such as a confusion matrix
 /// (of at most 20 rows), the results of the last evaluation, the time to the first step, the total
 /// time and the memory. The stream must outlive this object. Throws DataError if the stream fails.

@@ -222,6 +222,7 @@ EpochReport TrainingRun::report_epoch(std::int64_t steps) {
   EpochReport report;
   report.epoch = position_.epoch;
   report.steps = steps;
+  report.steps_per_epoch = steps_per_epoch();
   settle_times();
   report.seconds = clock_.seconds();
   report.first_batch_seconds = first_batch_seconds_;
@@ -275,7 +276,7 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   report.already_complete = epochs.empty();
   writing_.wait();
   report.test = epochs.empty() ? evaluate() : epochs.back().test;
-  report.best = best_evaluation(report.test);
+  report.best = best_evaluation();
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();
   report.interrupted = interrupted();

@@ -127,7 +127,7 @@ class TrainingRun {
   void show_picture(std::int64_t epoch);
   void watch(const std::optional<Evaluation>& test, std::optional<double> train_loss,
              std::int64_t epoch);
-  std::optional<BestEvaluation> best_evaluation(const std::optional<Evaluation>& test) const;
+  std::optional<BestEvaluation> best_evaluation() const;
 
   void open_checkpoints();
   NamedTensors resume();
@@ -196,7 +196,8 @@ class TrainingRun {
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;
   BestValue best_;
-  std::optional<LoadedBatch> samples_;  // from rank 0's evaluations, for pictures
+  MetricUnit best_unit_ = MetricUnit::kNumber;  // as the evaluations give it
+  std::optional<LoadedBatch> samples_;          // from rank 0's evaluations, for pictures
   const DataShare share_;
   RunInfo info_;
   Position position_;

@@ -121,7 +121,11 @@ Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   }
   strategy_.follow_modes();
   metrics.all_reduce(strategy_.group(), options_.device);
-  return metrics.mean();
+  Evaluation test = metrics.mean();
+  for (const MetricValue& value : test.values) {
+    if (value.name == best_.monitor()) best_unit_ = value.unit;
+  }
+  return test;
 }
 
 bool TrainingRun::takes_pictures() const {
@@ -193,17 +197,11 @@ void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<dou
   best_.step({.value = judged->second, .epoch = epoch, .step = position_.total});
 }
 
-// `test` tells the unit of the value.
-std::optional<BestEvaluation> TrainingRun::best_evaluation(
-    const std::optional<Evaluation>& test) const {
+std::optional<BestEvaluation> TrainingRun::best_evaluation() const {
   const std::optional<ReachedValue>& found = best_.found();
   if (!found) return std::nullopt;
-  BestEvaluation best{.name = best_.monitor(), .value = found->value, .epoch = found->epoch};
-  if (test) {
-    for (const MetricValue& value : test->values) {
-      if (value.name == best.name) best.unit = value.unit;
-    }
-  }
+  BestEvaluation best{
+      .name = best_.monitor(), .value = found->value, .unit = best_unit_, .epoch = found->epoch};
   if (!store_) return best;
   const std::filesystem::path folder =
       find_evaluated(options_.checkpoints.directory, found->step, best.name, best.value);

@@ -153,6 +153,7 @@ void TrainingRun::begin() {
   info_.learning_rate = plateau_ ? plateau_->lr() : (*optimizer_)->lr();
   info_.first_epoch = position_.epoch;
   info_.first_step = position_.step;
+  info_.already_complete = resumes_ && (all_steps_done() || stopped_early());
   info_.max_epochs = options_.max_epochs;
   info_.steps_per_epoch = steps_per_epoch();
   info_.parameters = trainable_scalars(task_.module());

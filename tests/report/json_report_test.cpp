@@ -205,6 +205,16 @@ TEST(ToJson, SaysWhatTheRunIsMadeFrom) {
                                                               "split": "at random"})json"));
 }
 
+TEST(ToJson, SaysHowManyStepsAnEpochHasOfWhichItMadeAPart) {
+  RunReport report = sample_report(2);
+  for (EpochReport& epoch : report.epochs) epoch.steps_per_epoch = 469;
+  report.epochs[1].steps = 69;
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_FALSE(json["epochs"][0].contains("steps_per_epoch"));
+  EXPECT_EQ(json["epochs"][1]["steps"], 69);
+  EXPECT_EQ(json["epochs"][1]["steps_per_epoch"], 469);
+}
+
 TEST(ToJson, SaysHowManyBatchesAStepHas) {
   RunReport report = sample_report(1);
   EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("accumulate_grad_batches"));

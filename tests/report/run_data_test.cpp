@@ -195,6 +195,30 @@ TEST(RunData, HasEveryCommandOfAResumedRun) {
                                    "http://***@host</code></p>"));
 }
 
+TEST(RunData, SaysAfterWhichStepARunWentOn) {
+  const TemporaryDirectory folder;
+  write_sample_record(folder, "run", {.settings = R"(, "commands": [
+      {"command": "a", "started": "Monday", "first_epoch": 1, "first_step": 0, "last_epoch": 1},
+      {"command": "b", "started": "Tuesday", "first_epoch": 2, "first_step": 4, "last_epoch": null},
+      {"command": "c", "started": "Friday", "first_epoch": 2, "first_step": 24, "last_epoch": 2}])"});
+  const std::string text = html::overview({html::read_run_data(folder / "run")});
+  EXPECT_THAT(text, ::testing::HasSubstr("started Monday (epoch 1)<br/>"));
+  EXPECT_THAT(
+      text, ::testing::HasSubstr("resumed Tuesday (no whole epoch, after step 4 of epoch 2)<br/>"));
+  EXPECT_THAT(text, ::testing::HasSubstr("resumed Friday (epoch 2, after step 24 of epoch 2)"));
+}
+
+TEST(RunData, MarksAnEpochOfWhichACommandMadeOnlyAPart) {
+  const TemporaryDirectory folder;
+  std::string record = sample_record({.epochs = 2});
+  const std::string steps = R"("steps": 10,)";
+  record.replace(record.rfind(steps), steps.size(), steps + R"( "steps_per_epoch": 32,)");
+  folder.write("run/run.json", record);
+  const std::string text = html::speed({html::read_run_data(folder / "run")});
+  EXPECT_THAT(text, ::testing::HasSubstr("<td class=\"t\">epoch 1</td>"));
+  EXPECT_THAT(text, ::testing::HasSubstr("<td class=\"t\">epoch 2 (10 of 32 steps)</td>"));
+}
+
 // A record of an earlier version has no best value, and one without checkpoints no weights of it.
 TEST(RunData, HasTheBestValue) {
   const TemporaryDirectory folder;

@@ -223,6 +223,97 @@ TEST_F(RunRecordTest, HasEveryCommandOfTheRun) {
   EXPECT_EQ(commands[3]["last_epoch"], 2);
 }
 
+// The check of a complete run is none of its commands, and its time and memory are not the run's.
+TEST_F(RunRecordTest, StaysAsItWasIfTheRunWasCompleteBefore) {
+  RunRecord first = record();
+  first.on_run_begin(sample_info());
+  first.on_epoch_end(sample_epoch(1));
+  first.on_run_end(sample_report(1));
+  const std::string before = read_text(folder_ / "run.json");
+  RunReport check = sample_report(0);
+  check.info = resumed_info();
+  check.info.first_epoch = 2;
+  check.info.already_complete = check.already_complete = true;
+  check.seconds_total = 0.5;
+  {
+    RunRecord again = record();
+    again.on_run_begin(check.info);
+    EXPECT_EQ(read_text(folder_ / "run.json"), before) << "it begins";
+    again.on_run_end(check);
+    EXPECT_EQ(read_text(folder_ / "run.json"), before) << "it ends";
+    again.on_exception(Error("the disk is full"));
+    EXPECT_EQ(read_text(folder_ / "run.json"), before) << "the check fails";
+  }
+  // Killed after its last checkpoint.
+  json killed = json::parse(before);
+  killed["state"] = "interrupted";
+  killed["error"] = "killed";
+  killed["validation"] = nullptr;
+  folder_.write("run.json", killed.dump());
+  RunRecord later = record();
+  later.on_run_begin(check.info);
+  EXPECT_EQ(written(), killed);
+  later.on_run_end(check);
+  EXPECT_EQ(written(), json::parse(before));
+  // Lost.
+  std::filesystem::remove(folder_ / "run.json");
+  later.on_run_end(check);
+  EXPECT_EQ(written()["state"], "complete");
+  EXPECT_EQ(written()["already_complete"], true);
+}
+
+TEST_F(RunRecordTest, HasTheTimeAndTheMemoryOfAllCommands) {
+  // A record of an earlier version does not have the times of its commands.
+  folder_.write("run.json", R"({"command": "train", "started": "yesterday", "epochs": [],
+                                "seconds_total": 8.5, "peak_rss_bytes": 400000000})");
+  RunReport report = sample_report(1);
+  report.info = resumed_info();
+  for (const double seconds : {24.0, 16.0}) {
+    RunRecord run = record();
+    run.on_run_begin(report.info);
+    report.seconds_total = seconds;
+    run.on_run_end(report);
+  }
+  const json now = written();
+  EXPECT_EQ(now["commands"][0]["seconds"], 8.5);
+  EXPECT_EQ(now["commands"][1]["seconds"], 24.0);
+  EXPECT_EQ(now["commands"][2]["seconds"], 16.0);
+  EXPECT_EQ(now["seconds_total"], 48.5);
+  EXPECT_EQ(now["peak_rss_bytes"], 400'000'000);
+  report.peak_rss_bytes = 500'000'000;
+  RunRecord run = record();
+  run.on_run_begin(report.info);
+  EXPECT_EQ(written()["seconds_total"], 48.5) << "it has just begun";
+  run.on_run_end(report);
+  EXPECT_EQ(written()["peak_rss_bytes"], 500'000'000);
+  RunRecord killed = record();
+  killed.on_run_begin(report.info);
+  killed.on_epoch_end(sample_epoch(1));
+  EXPECT_GT(written()["seconds_total"], 64.5) << "the time up to its last epoch counts";
+}
+
+// A command that has not evaluated yet knows no unit.
+TEST_F(RunRecordTest, KeepsTheUnitsOfItsValues) {
+  RunRecord first = record();
+  first.on_run_begin(sample_info());
+  EpochReport epoch = sample_epoch(1);
+  epoch.test->values.push_back({.name = "psnr", .value = 31});
+  epoch.steps_per_epoch = 500;
+  first.on_epoch_end(epoch);
+  EXPECT_EQ(written()["fractions"], json::array({"accuracy"}));
+  RunInfo info = resumed_info();
+  info.first_epoch = 2;
+  RunRecord second = record();
+  second.on_run_begin(info);
+  EXPECT_EQ(written()["fractions"], json::array({"accuracy"}));
+  const std::vector<EpochReport> epochs = recorded_epochs(folder_.path(), 2);
+  ASSERT_EQ(epochs.size(), 1U);
+  ASSERT_EQ(epochs[0].test->values.size(), 2U);
+  EXPECT_EQ(epochs[0].test->values[0].unit, MetricUnit::kFraction);
+  EXPECT_EQ(epochs[0].test->values[1].unit, MetricUnit::kNumber);
+  EXPECT_EQ(epochs[0].steps_per_epoch, 500) << "the command made only a part of it";
+}
+
 TEST_F(RunRecordTest, GivesBackItsEpochs) {
   RunRecord run = record();
   run.on_run_begin(sample_info());

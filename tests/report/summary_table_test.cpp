@@ -158,6 +158,32 @@ epoch    loss  validation loss  accuracy     psnr   img/s  seconds
   EXPECT_THAT(text, testing::HasSubstr(", 1 image could not be read and was skipped, "));
 }
 
+// A run that was interrupted has no last evaluation, but its epochs and its best value have units.
+TEST(SummaryTable, HasUnitsWithoutALastEvaluation) {
+  RunReport report = sample_report(2);
+  report.test.reset();
+  report.epochs[0].test->values[0].unit = MetricUnit::kNumber;  // from a record without units
+  EXPECT_THAT(summary_of(report), testing::HasSubstr("    1  0.2500           0.0512    98.42%  "));
+  report.epochs[1].test.reset();
+  report.best = BestEvaluation{
+      .name = "accuracy", .value = 0.9842, .unit = MetricUnit::kFraction, .epoch = 1};
+  EXPECT_THAT(summary_of(report), testing::HasSubstr("    1  0.2500           0.0512    98.42%  "));
+}
+
+TEST(SummaryTable, TellsAPartOfAnEpochFromAWholeOne) {
+  RunReport report = sample_report(2);
+  for (EpochReport& epoch : report.epochs) epoch.steps_per_epoch = 469;
+  EXPECT_THAT(summary_of(report), testing::HasSubstr("   img/s  seconds\n"));
+  EXPECT_THAT(summary_of(report), testing::HasSubstr(", total 24.1 s, peak memory"));
+  report.epochs[1].steps = 69;
+  report.info.resumed_from = "run/checkpoints/step-00000869";
+  const std::string text = summary_of(report);
+  EXPECT_THAT(text, testing::HasSubstr("   img/s  seconds      steps\n"));
+  EXPECT_THAT(text, testing::HasSubstr("  30,000     2.00        469\n"));
+  EXPECT_THAT(text, testing::HasSubstr("  30,000     2.00  69 of 469\n"));
+  EXPECT_THAT(text, testing::HasSubstr(", total 24.1 s since it was resumed, peak memory"));
+}
+
 TEST(SummaryTable, ShowsOneRunAfterAnother) {
   const testing_support::TemporaryDirectory folder;
   RunRecord first(folder.path(), {});

@@ -22,16 +22,21 @@ HyperParameter parameter_from_text(const std::string& name, const std::string& t
   return {name, text};
 }
 
-}  // namespace
-
-std::unique_ptr<LoggingListener> make_logging_listener(const TrainSettings& settings) {
+std::vector<std::unique_ptr<Logger>> open_loggers(const TrainSettings& settings) {
   auto loggers = make_loggers(settings.loggers, settings.logger_setup);
   for (std::size_t i = 0; i < loggers.size(); ++i) {
     // In one piece, because the launcher may write about a signal at the same time.
     std::cerr << lockstep::str("note: logger ", settings.loggers[i], ": ", loggers[i]->place(),
                                '\n');
   }
-  return std::make_unique<LoggingListener>(std::move(loggers), logged_settings(settings));
+  return loggers;
+}
+
+}  // namespace
+
+std::unique_ptr<LoggingListener> make_logging_listener(const TrainSettings& settings) {
+  return LoggingListener::opened_by([&settings] { return open_loggers(settings); },
+                                    logged_settings(settings));
 }
 
 std::vector<HyperParameter> logged_settings(const TrainSettings& settings) {

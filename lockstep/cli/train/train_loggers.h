@@ -10,9 +10,10 @@
 
 namespace lockstep::cli {
 
-/// Makes the loggers that --logger names; there must be at least one. Opens their files, below
-/// --log-dir or --out, and reports the locations on standard error. Throws DataError if the files
-/// cannot be created, and ConfigError if a module is missing.
+/// Passes the run's events to the loggers that --logger names; there must be at least one. When the
+/// run begins, unless it was already complete, it opens their files, below --log-dir or --out, and
+/// reports the locations on standard error. It then throws DataError if the files cannot be
+/// created, and ConfigError if a module is missing. `settings` must outlive it.
 std::unique_ptr<LoggingListener> make_logging_listener(const TrainSettings& settings);
 
 /// The settings of a run, as far as the Trainer does not itself report them to its listeners.

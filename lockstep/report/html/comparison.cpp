@@ -116,10 +116,21 @@ std::string state_text(const RunData& run) {
   return run.error.empty() ? run.state : str(run.state, ": ", run.error);
 }
 
+// "epochs 2 to 5, after step 24 of epoch 2"
 std::string epochs_of(const RunCommand& command) {
-  if (!command.last_epoch) return "no whole epoch";
-  if (*command.last_epoch == command.first_epoch) return str("epoch ", command.first_epoch);
-  return str("epochs ", command.first_epoch, " to ", *command.last_epoch);
+  const std::string after = command.first_step > 0 ? str(", after step ", command.first_step,
+                                                         " of epoch ", command.first_epoch)
+                                                   : "";
+  if (!command.last_epoch) return "no whole epoch" + after;
+  if (*command.last_epoch == command.first_epoch) return str("epoch ", command.first_epoch, after);
+  return str("epochs ", command.first_epoch, " to ", *command.last_epoch, after);
+}
+
+// "epoch 2", or "epoch 2 (8 of 32 steps)" of one of which the command made only a part.
+std::string name_of(const EpochData& epoch) {
+  const bool is_partial = epoch.steps < epoch.steps_per_epoch;
+  return str("epoch ", epoch.epoch,
+             is_partial ? str(" (", epoch.steps, " of ", epoch.steps_per_epoch, " steps)") : "");
 }
 
 // When and how the run was started, and each time it was resumed, as HTML.
@@ -179,7 +190,7 @@ Figure phases_figure(const Runs& runs) {
     for (std::size_t i = 0; i < run.epochs.size(); ++i) {
       const EpochData& epoch = run.epochs[i];
       if (epoch.steps <= 0) continue;
-      StackedBar bar{.name = str(runs.size() > 1 ? run.name + ", " : "", "epoch ", epoch.epoch)};
+      StackedBar bar{.name = str(runs.size() > 1 ? run.name + ", " : "", name_of(epoch))};
       Cells cells = {bar.name};
       for (const std::size_t phase : phases) {
         bar.parts.push_back(1e3 * epoch.phases[phase] / epoch.steps);

@@ -45,6 +45,7 @@ std::optional<GpuUsage> gpu_of(const RecordJson& epoch) {
 EpochData epoch_of(const RecordJson& epoch) {
   EpochData data{.epoch = epoch.at("epoch").get<double>(),
                  .steps = epoch.at("steps").get<double>(),
+                 .steps_per_epoch = number_at(epoch, "steps_per_epoch").value_or(0),
                  .seconds = epoch.at("seconds").get<double>(),
                  .train_loss = number_at(epoch, "train_loss"),
                  .images_per_second = number_at(epoch, "images_per_second").value_or(0),
@@ -77,8 +78,8 @@ EpochData epoch_of(const RecordJson& epoch) {
 // The settings of a run; nested ones are named as in "versions: libtorch".
 void add_settings(const RecordJson& object, const std::string& before, RunData& data) {
   static const std::vector<std::string> kElsewhere = {
-      "epochs", "command", "state",      "error",    "started",    "profile",
-      "test",   "best",    "validation", "commands", "interrupted"};
+      "epochs", "command", "state",      "error",    "started",     "profile",
+      "test",   "best",    "validation", "commands", "interrupted", "fractions"};
   for (const auto& [name, value] : object.items()) {
     const bool is_elsewhere =
         before.empty() && std::ranges::find(kElsewhere, name) != kElsewhere.end();
@@ -97,7 +98,8 @@ std::vector<RunCommand> recorded_commands(const RecordJson& run) {
   for (const RecordJson& each : run.at("commands")) {
     RunCommand command{.command = without_credentials(each.at("command").get<std::string>()),
                        .started = each.at("started").get<std::string>(),
-                       .first_epoch = each.at("first_epoch").get<std::int64_t>()};
+                       .first_epoch = each.at("first_epoch").get<std::int64_t>(),
+                       .first_step = each.value("first_step", std::int64_t{0})};
     const RecordJson& last = each.at("last_epoch");
     if (last.is_number_integer()) command.last_epoch = last.get<std::int64_t>();
     commands.push_back(std::move(command));

@@ -20,6 +20,7 @@ namespace lockstep::html {
 struct EpochData {
   double epoch = 0;
   double steps = 0;
+  double steps_per_epoch = 0;  ///< steps of the whole epoch; 0: the same
   double seconds = 0;
   std::optional<double> train_loss{};
   double images_per_second = 0;
@@ -39,6 +40,7 @@ struct RunCommand {
   std::string command{};
   std::string started{};
   std::int64_t first_epoch = 1;
+  std::int64_t first_step = 0;  ///< optimizer steps of that epoch that were done before
   std::optional<std::int64_t> last_epoch{};  ///< absent if it completed none of the run's epochs
 };
 
@@ -55,7 +57,7 @@ struct RunData {
   std::string work{};  ///< work_name(): equal in runs whose speeds are compared
   int ranks = 1;       ///< with strategy dp its devices; with a pipeline in one process its threads
   std::int64_t global_batch = 0;
-  double seconds = 0;     ///< length of the whole run; 0: unknown
+  double seconds = 0;     ///< time of all commands of the run; 0: unknown
   double peak_bytes = 0;  ///< memory of the rank that used most; 0: unknown
   std::optional<BestEvaluation> best{};
   std::vector<EpochData> epochs{};

@@ -39,8 +39,18 @@ LoggingListener::LoggingListener(std::vector<std::unique_ptr<Logger>> loggers,
                                  std::vector<HyperParameter> more)
     : loggers_(std::move(loggers)), more_(std::move(more)) {}
 
+std::unique_ptr<LoggingListener> LoggingListener::opened_by(
+    std::function<std::vector<std::unique_ptr<Logger>>()> open, std::vector<HyperParameter> more) {
+  auto listener =
+      std::make_unique<LoggingListener>(std::vector<std::unique_ptr<Logger>>(), std::move(more));
+  listener->open_ = std::move(open);
+  return listener;
+}
+
 void LoggingListener::on_run_begin(const RunInfo& info) {
   steps_per_epoch_ = info.steps_per_epoch;
+  if (info.already_complete) return;
+  if (open_) loggers_ = std::exchange(open_, nullptr)();
   std::vector<HyperParameter> parameters = hyper_parameters_of(info);
   parameters.insert(parameters.end(), more_.begin(), more_.end());
   for (const auto& logger : loggers_) logger->log_hyper_parameters(parameters);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -38,6 +39,12 @@ class LOCKSTEP_API LoggingListener final : public Listener {
   explicit LoggingListener(std::vector<std::unique_ptr<Logger>> loggers,
                            std::vector<HyperParameter> more = {});
 
+  /// A listener that makes its loggers by `open` when a run begins. A run that was already complete
+  /// (RunInfo) has nothing to log, so it makes none, and no files.
+  static std::unique_ptr<LoggingListener> opened_by(
+      std::function<std::vector<std::unique_ptr<Logger>>()> open,
+      std::vector<HyperParameter> more = {});
+
   void on_run_begin(const RunInfo& info) override;
   void on_step(const StepReport& report) override;
   void on_histograms(const HistogramReport& report) override;
@@ -56,6 +63,7 @@ class LOCKSTEP_API LoggingListener final : public Listener {
   void log_tables(std::int64_t step, const Evaluation& test);
   void finish(bool success);
 
+  std::function<std::vector<std::unique_ptr<Logger>>()> open_{};  // empty once it has been called
   std::vector<std::unique_ptr<Logger>> loggers_;
   std::vector<HyperParameter> more_;
   std::int64_t steps_per_epoch_ = 0;

@@ -137,6 +137,8 @@ struct LOCKSTEP_API RunInfo {
   std::int64_t first_epoch = 1;  ///< 1, or the epoch in which a resumed run continues
   std::int64_t first_step = 0;   ///< optimizer steps of that epoch done by earlier runs
   std::string resumed_from{};    ///< the checkpoint of a resumed run; known to rank 0
+  /// Whether a resumed run has nothing left to train. It is only evaluated.
+  bool already_complete = false;
   std::int64_t max_epochs = 0;
   std::int64_t steps_per_epoch = 0;
   std::int64_t parameters = 0;  ///< number of trainable scalars
@@ -205,8 +207,11 @@ struct LOCKSTEP_API ProfiledAction {
 struct LOCKSTEP_API EpochReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t steps = 0;  ///< optimizer steps that this run made in the epoch
-  double seconds = 0;      ///< time spent training, without the evaluation
-  double train_loss = 0;   ///< mean over the samples of all ranks
+  /// Optimizer steps of the whole epoch, some of which a run before it was resumed may have made; 0
+  /// if unknown.
+  std::int64_t steps_per_epoch = 0;
+  double seconds = 0;     ///< time spent training, without the evaluation
+  double train_loss = 0;  ///< mean over the samples of all ranks
   double images_per_second = 0;
   PhaseSeconds phases{};  ///< phases of rank 0
   /// The part of `phases.data` before the epoch's first batch. The loader restarts with each epoch,

@@ -138,6 +138,11 @@ TEST_F(TrainCommand, LogsAResumedRunWhereItGoesOn) {
   std::vector<std::int64_t> steps = logged_steps(runs[0]);
   for (const std::int64_t step : logged_steps(runs[1])) steps.push_back(step);
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4}));
+  const auto third = train(second);
+  ASSERT_EQ(third.exit_code, 0) << third.err;
+  EXPECT_THAT(third.out, HasSubstr("the run is complete"));
+  EXPECT_EQ(third.err, "") << "no logger is opened";
+  EXPECT_EQ(run_folders(out).size(), 2U) << "a complete run has nothing to log";
 }
 
 TEST_F(TrainCommand, LogsNothingUnlessItIsAsked) {

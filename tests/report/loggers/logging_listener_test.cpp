@@ -256,5 +256,27 @@ TEST(LoggingListener, LogsNothingOfARunThatWasCompleteBefore) {
   EXPECT_THAT(run.take_events(), ElementsAre("finished"));
 }
 
+// Loggers make their folders when they are opened.
+TEST(LoggingListener, OpensItsLoggersWhenARunBeginsThatHasSomethingToLog) {
+  int opened = 0;
+  const auto open = [&opened] {
+    ++opened;
+    std::vector<std::unique_ptr<Logger>> loggers;
+    loggers.push_back(std::make_unique<KeptLog>());
+    return loggers;
+  };
+  RunReport report = sample_report(0);
+  const std::unique_ptr<LoggingListener> goes_on = LoggingListener::opened_by(open);
+  EXPECT_EQ(opened, 0);
+  goes_on->on_run_begin(report.info);
+  EXPECT_EQ(opened, 1);
+  goes_on->on_run_end(report);
+  report.info.already_complete = report.already_complete = true;
+  const std::unique_ptr<LoggingListener> complete = LoggingListener::opened_by(open);
+  complete->on_run_begin(report.info);
+  complete->on_run_end(report);
+  EXPECT_EQ(opened, 1);
+}
+
 }  // namespace
 }  // namespace lockstep::testing_support

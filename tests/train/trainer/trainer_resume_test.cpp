@@ -170,7 +170,7 @@ TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
     done.max_steps = steps;
     done.checkpoints.directory = directory.path() / "checkpoints";
     const Outcome first = train(done);
-    EXPECT_FALSE(first.report.already_complete);
+    EXPECT_FALSE(first.report.already_complete || first.report.info.already_complete);
     const fs::path manifest = done.checkpoints.directory / "latest/manifest.json";
     const std::string text = lockstep::testing_support::read_text(manifest);
     EXPECT_NE(text, "");
@@ -179,11 +179,55 @@ TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
     done.resume = true;
     const Outcome again = train(done);
     EXPECT_TRUE(again.report.already_complete);
+    EXPECT_TRUE(again.report.info.already_complete) << "listeners know from the beginning";
     EXPECT_EQ(listener.events, "bE") << "nothing is trained";
     expect_equal_bits(again.state, first.state);
     EXPECT_EQ(again.report.test->loss, first.report.test->loss);
     EXPECT_EQ(lockstep::testing_support::read_text(manifest), text);
   }
+}
+
+// An epoch has six steps, and the first run ends within the second.
+TEST(TrainerResume, ReportsThePartsOfAnEpoch) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.checkpoints.directory = directory.path() / "checkpoints";
+  run.max_steps = 8;
+  const RunReport first = train(run).report;
+  ASSERT_EQ(first.epochs.size(), 2U);
+  EXPECT_EQ(first.epochs[0].steps, 6);
+  EXPECT_EQ(first.epochs[1].steps, 2);
+  run.max_steps.reset();
+  run.resume = true;
+  const RunReport second = train(run).report;
+  EXPECT_FALSE(second.info.already_complete);
+  ASSERT_EQ(second.epochs.size(), 1U);
+  EXPECT_EQ(second.epochs[0].steps, 4);
+  for (const RunReport& report : {first, second}) {
+    for (const EpochReport& epoch : report.epochs) EXPECT_EQ(epoch.steps_per_epoch, 6);
+  }
+}
+
+// The second epoch ends without an evaluation, because the run was asked to stop.
+TEST(TrainerResume, KnowsTheUnitOfTheBestValueOfAnInterruptedRun) {
+  struct Stopping : Listener {
+    void on_step(const StepReport& report) override {
+      if (report.epoch == 2) request.request(15);
+    }
+    StopRequest request;
+  } listener;
+  TrainerOptions run = options(2);
+  run.checkpoints.monitor = "accuracy";
+  run.checkpoints.mode = MetricGoal::kMax;
+  run.stop_request = &listener.request;
+  run.listeners = {&listener};
+  const RunReport report = train(run).report;
+  EXPECT_TRUE(report.interrupted);
+  EXPECT_FALSE(report.test);
+  ASSERT_TRUE(report.best);
+  EXPECT_EQ(report.best->name, "accuracy");
+  EXPECT_EQ(report.best->value, report.epochs[0].test->accuracy());
+  EXPECT_EQ(report.best->unit, MetricUnit::kFraction);
 }
 
 TEST(TrainerResume, NeedsACheckpoint) {
