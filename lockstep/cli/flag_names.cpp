@@ -54,6 +54,7 @@ const std::vector<FlagName>& flag_names() {
         {"LoaderOptions::engine", "--loader"},
         {"LoaderOptions::on_corrupt_image", "--on-corrupt-image"},
         {"PackedImagesOptions::exif_transpose", "--exif-transpose"},
+        {"RunInfo::recipe_options", "--model and --image-size"},
         {"RunInfo::split", "--data, --seed and --val-fraction"},
         {"StrategyOptions::find_unused_parameters", "--find-unused-parameters"},
         {"TrainerOptions::cuda_graph", "--cuda-graph"},

@@ -149,6 +149,10 @@ std::string unknown_word(const CLI::App& app, const std::vector<std::string>& wo
     if (hint.empty()) hint = did_you_mean(word, inner_commands(command, word));
   } else {
     text = "unexpected argument '" + word + "' of " + name;
+    // Other tools name the checkpoint there.
+    if (at > 0 && words[at - 1] == "--resume" && command.get_option_no_throw("--out") != nullptr) {
+      hint = "; --resume takes no folder: give --out " + word + " --resume";
+    }
   }
   return text + (hint.empty() ? ": see " + name + " --help" : hint);
 }

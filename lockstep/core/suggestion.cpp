@@ -41,6 +41,12 @@ constexpr Synonym kSynonyms[] = {
     {"grad-accum-steps", "accumulate-grad-batches"},
     {"sync-bn", "sync-batchnorm"},
     {"resume-from-checkpoint", "resume"},
+    {"ckpt-path", "resume"},
+    {"gpus", "nproc-per-node"},
+    {"devices", "nproc-per-node"},
+    {"patience", "early-stopping"},
+    // commands
+    {"fit", "train"},
     // precisions
     {"fp16", "16"},
     {"half", "16"},
@@ -55,6 +61,7 @@ constexpr Synonym kSynonyms[] = {
     {"dataparallel", "dp"},
     {"distributeddataparallel", "ddp"},
     {"zero", "zero1"},
+    {"fsdp", "zero1"},
 };
 
 // The word without leading dashes, in lower case, with dashes for underscores.

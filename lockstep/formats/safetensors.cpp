@@ -4,6 +4,7 @@
 #include <array>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -97,6 +98,20 @@ class Parser {
   }
 
  private:
+  // What a file may be that users give by mistake. An ONNX model begins with its ir_version, a
+  // small number, and the next field of its message.
+  static const char* other_type(std::span<const std::byte> bytes) {
+    const auto begins_with = [&](std::string_view magic) {
+      return bytes.size() >= magic.size() &&
+             std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+    };
+    if (begins_with("\xff\xd8\xff")) return "a JPEG image";
+    if (begins_with("\x89PNG\r\n")) return "a PNG image";
+    const bool has_version = begins_with("\x08") && std::to_integer<int>(bytes[1]) < 0x20;
+    if (has_version && std::to_integer<int>(bytes[2]) == 0x12) return "an ONNX model";
+    return "something else, or damaged";
+  }
+
   template <class... Values>
   [[noreturn]] void fail(const Values&... values) const {
     throw CheckpointError(str(name_, ": ", values...));
@@ -110,6 +125,9 @@ class Parser {
       length = length << 8 | std::to_integer<std::uint64_t>(bytes_[i]);
     }
     const std::size_t rest = bytes_.size() - kLengthBytes;
+    if (length > kMaximumHeaderBytes && length > rest) {
+      fail("is ", other_type(bytes_), ", not a file of weights (.safetensors, .pt, .pth)");
+    }
     if (length > kMaximumHeaderBytes && length <= rest) {
       fail("the safetensors header has ", length, " bytes, the format allows at most ",
            kMaximumHeaderBytes);

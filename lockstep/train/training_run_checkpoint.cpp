@@ -59,6 +59,15 @@ std::vector<std::string> differing(const std::map<std::string, std::string>& bef
   return differences;
 }
 
+// RunInfo::recipe_options of the run that wrote the checkpoint.
+std::map<std::string, std::string> recipe_options_in(const CheckpointInfo& checkpoint) {
+  std::map<std::string, std::string> options;
+  for (const auto& [name, value] : checkpoint.settings) {
+    if (name.starts_with(kRecipeOption)) options[name.substr(kRecipeOption.size())] = value;
+  }
+  return options;
+}
+
 // CheckpointError if the run was trained with a split of the images other than `now`. A checkpoint
 // without a split is not checked.
 void require_same_split(const CheckpointInfo& checkpoint, const std::string& now) {
@@ -165,10 +174,22 @@ CheckpointInfo TrainingRun::read_checkpoint(NamedTensors& of_optimizer) {
   const std::filesystem::path path = resumed_path();
   RunState state{.training = training_state(of_optimizer),
                  .takes = [this](const std::string& name) { return plan_.is_own_state(name); }};
-  CheckpointInfo checkpoint =
-      load_run(path, task_.module(), state, info_.recipe, [&](const CheckpointInfo& saved) {
-        plan_.require_same_optimizers(saved.settings, path.string());
-      });
+  CheckpointInfo checkpoint;
+  std::vector<std::string> differences;
+  try {
+    checkpoint =
+        load_run(path, task_.module(), state, info_.recipe, [&](const CheckpointInfo& saved) {
+          plan_.require_same_optimizers(saved.settings, path.string());
+          const std::map<std::string, std::string> before = recipe_options_in(saved);
+          if (!before.empty()) differences = differing(before, info_.recipe_options);
+        });
+  } catch (const CheckpointError& error) {
+    // With another network, the name of the first tensor that does not fit says little.
+    if (differences.empty()) throw;
+    throw CheckpointError(lockstep::str(path.string(), " was trained with ", join(differences),
+                                        "; give the same RunInfo::recipe_options as before (",
+                                        first_line(error), ")"));
+  }
   std::ranges::move(state.taken, std::back_inserter(of_optimizer));
   info_.resumed_from = path.string();
   info_.weights = checkpoint.settings[kWeights];

@@ -57,6 +57,9 @@ TEST(Suggestion, KnowsTheWordsOfOtherTools) {
   EXPECT_EQ(nearest_word("float32", precisions), "32");
   EXPECT_EQ(nearest_word("bfloat16", precisions), "bf16");
   EXPECT_EQ(nearest_word("bf16-mixed", precisions), "bf16");
+  EXPECT_EQ(nearest_word("--devices", {"--nproc-per-node"}), "--nproc-per-node");
+  EXPECT_EQ(nearest_word("fit", {"train", "predict"}), "train");
+  EXPECT_EQ(nearest_word("fsdp", {"single", "dp", "ddp", "zero1"}), "zero1");
   EXPECT_EQ(nearest_word("fp16", options), "") << "there is no such option";
 }
 

@@ -163,6 +163,7 @@ TEST(ImageDataset, PassesEveryQuestionOnToTheSourceOfTheImage) {
     EXPECT_EQ(dataset.is_file(i), index % 2 == 0);
     dataset.read(i, reader);
     EXPECT_EQ(dataset.label(i), index);
+    EXPECT_EQ(dataset.origin(i).index, index);
     EXPECT_THAT(source->calls,
                 ::testing::ElementsAre(str("prefetch ", index), str("is_file ", index),
                                        str("read ", index), str("label ", index)));

@@ -21,6 +21,21 @@ void add_count(CLI::App& command, const char* name, OptionalCount& to, const cha
   command.add_option(name, to, help)->transform(whole_number<std::int64_t>());
 }
 
+// Adds an option that Lightning also takes as a share.
+void add_batches(CLI::App& command, const char* name, OptionalCount& to, const char* help) {
+  const CLI::Validator not_a_share(
+      [](std::string& text) {
+        const bool is_share = text.find('.') != std::string::npos;
+        return is_share ? "must be a number of batches, not a share of them, got '" + text + "'"
+                        : std::string();
+      },
+      "");
+  // The validator that is added last runs first.
+  command.add_option(name, to, help)
+      ->transform(whole_number<std::int64_t>())
+      ->transform(not_a_share);
+}
+
 // Sets `to` if the option was given; the minimum is `least`.
 void take_count(const OptionalCount& given, const char* name, double least, std::int64_t& to) {
   if (!given) return;
@@ -115,23 +130,23 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
   add_count(command, "--fast-dev-run", to.fast_dev_run,
             "Run a quick test: train and evaluate on this number of batches per rank, and write no "
             "checkpoint");
-  add_count(command, "--limit-train-batches", to.limit_train_batches,
-            "Maximum number of batches per rank and epoch");
-  add_count(command, "--overfit-batches", to.overfit_batches,
-            "Train on this number of batches per rank, identical in every epoch");
+  add_batches(command, "--limit-train-batches", to.limit_train_batches,
+              "Maximum number of batches per rank and epoch");
+  add_batches(command, "--overfit-batches", to.overfit_batches,
+              "Train on this number of batches per rank, identical in every epoch");
 }
 
 void add_evaluation_options(CLI::App& command, LimitArguments& to) {
   const HelpGroup group(command, "Evaluation");
-  add_count(command, "--limit-test-batches,--limit-val-batches", to.limit_val_batches,
-            "Maximum number of batches per rank to evaluate on; 0 turns evaluation off");
+  add_batches(command, "--limit-test-batches,--limit-val-batches", to.limit_val_batches,
+              "Maximum number of batches per rank to evaluate on; 0 turns evaluation off");
   add_count(
       command, "--check-val-every-n-epoch", to.check_val_every_n_epoch,
       "Number of epochs from one evaluation to the next (default 1); the last epoch is always "
       "evaluated");
-  add_count(command, "--val-check-interval", to.val_check_interval,
-            "Also evaluate within an epoch, whenever each rank has trained on this number of "
-            "batches (default: only at the end of an epoch)");
+  add_batches(command, "--val-check-interval", to.val_check_interval,
+              "Also evaluate within an epoch, whenever each rank has trained on this number of "
+              "batches (default: only at the end of an epoch)");
   add_count(command, "--num-sanity-val-steps", to.num_sanity_val_steps,
             "Number of batches that each rank evaluates before the first step, so that errors in "
             "the evaluation show early (default 0)");

@@ -22,8 +22,8 @@ Resume parse_resume(const std::optional<std::string>& text) {
   if (!text) return Resume::kNo;
   if (*text == kResumeFlag) return Resume::kYes;
   if (*text == "auto") return Resume::kAuto;
-  throw ConfigError(
-      lockstep::str("train: --resume takes no value or the value auto, got '", *text, "'"));
+  throw ConfigError(lockstep::str("train: --resume takes no value or the value auto, got '", *text,
+                                  "'; the folder of the run is the value of --out"));
 }
 
 // Resolves --resume and --overwrite.

@@ -71,10 +71,11 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
                      "Network: " + join(recipes::find_recipe("classify").models) + " (" +
                          only_recipes(has_models) + ", default resnet18)");
   command
-      .add_option(
-          "--image-size", to.image_size,
-          lockstep::str("Side of the network's input images, in pixels (",
-                        only_recipes(has_image_sizes), ", default ", default_image_sizes(), ")"))
+      .add_option("--image-size", to.image_size,
+                  lockstep::str(
+                      "Side of the network's input images, in pixels: for classify 64 to 4096, for "
+                      "autoencoder a multiple of 20 up to 4000 (",
+                      only_recipes(has_image_sizes), ", default ", default_image_sizes(), ")"))
       ->transform(whole_number<std::int64_t>());
   command
       .add_option("--weights", to.weights,

@@ -32,7 +32,8 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
     throw ConfigError(lockstep::str("train: ", option, " belongs to --strategy ", strategies));
   };
   if (settings.strategy != "dp") {
-    refuse(arguments.devices.has_value(), "--devices", "dp");
+    refuse(arguments.devices.has_value(), "--devices",
+           "dp; the number of processes is --nproc-per-node");
     refuse(arguments.device_weights.has_value(), "--device-weights", "dp");
     refuse(arguments.dp_loss.has_value(), "--dp-loss", "dp");
   }

@@ -77,9 +77,15 @@ void require_outputs(const TrainedModel& model, const ModelBatch& batch,
                                 batch.output.size(1), " outputs"));
 }
 
+// `file` is the path that was opened for the image. An image of a pack is named as `predict` does.
+EvaluatedImage named_image(const ImageOrigin& origin, const std::string& file) {
+  return {.index = origin.index,
+          .file = origin.file.empty() ? file : str(origin.file, '#', origin.index)};
+}
+
 // Adds the images of the batch to `result`, and to `worst` those that belong there.
-void add_images(const TrainedModel& model, const ModelBatch& batch, EvaluatedModel& result,
-                WorstImages& worst) {
+void add_images(const TrainedModel& model, const ModelBatch& batch, const ImageDataset& images,
+                EvaluatedModel& result, WorstImages& worst) {
   const std::vector<double> losses = sample_losses(model, batch);
   const ClassificationTask* const classifier = model.classifier();
   torch::Tensor probabilities, predicted;
@@ -90,7 +96,8 @@ void add_images(const TrainedModel& model, const ModelBatch& batch, EvaluatedMod
   const torch::Tensor labels = batch.labels.cpu();
   for (std::int64_t i = 0; i < batch.size(); ++i) {
     const auto at = static_cast<std::size_t>(i);
-    EvaluatedImage image{.index = batch.indices[at], .file = batch.files[at], .loss = losses[at]};
+    EvaluatedImage image = named_image(images.origin(batch.indices[at]), batch.files[at]);
+    image.loss = losses[at];
     if (classifier != nullptr) {
       image.label = labels[i].item<std::int64_t>();
       image.predicted = predicted[i].item<std::int64_t>();
@@ -116,10 +123,11 @@ EvaluatedModel evaluate_model(const EvaluateArguments& arguments, const TrainedM
     if (classifies) require_outputs(model, batch, images);
     model.task->evaluate(batch.output, model.task->targets(batch.samples()), metrics);
     if (confusion) confusion->update(batch.output, batch.labels);
-    add_images(model, batch, result, worst);
+    add_images(model, batch, images, result, worst);
     bar(run.done());
   }
   result.unreadable = run.unreadable();
+  for (CorruptImage& image : result.unreadable) image.index = images.origin(image.index).index;
   if (result.images.empty()) {
     throw DataError(lockstep::str(kEvaluate, ": none of the ", amount_of(images.size(), "image"),
                                   " of ", images.name(),
@@ -193,7 +201,8 @@ void print_worst(const TrainedModel& model, const std::vector<EvaluatedImage>& w
 
 void print_evaluation(const TrainedModel& model, const EvaluatedData& data,
                       const EvaluatedModel& result, const std::vector<EvaluatedImage>& worst) {
-  std::cout << model.recipe.name << ": " << data.description << ", " << data.split << ": "
+  std::cout << "checkpoint " << checkpoint_text(model) << '\n'
+            << model.recipe.name << ": " << data.description << ", " << data.split << ": "
             << amount_of(result.evaluation.samples, "image") << ", "
             << (result.classes.empty() ? "" : "accuracy ")
             << report::evaluation_text(result.evaluation)
@@ -253,11 +262,15 @@ void write_evaluation(const EvaluateArguments& arguments, const TrainedModel& mo
                       const EvaluatedData& data, const EvaluatedModel& result,
                       const std::vector<EvaluatedImage>& worst) {
   using Json = nlohmann::ordered_json;
-  Json json{{"checkpoint", model.weights},         {"recipe", model.recipe.name},
-            {"recipe_options", Json::object()},    {"averaged", model.averaged},
-            {"dataset", data.description},         {"split", data.split},
-            {"images", result.evaluation.samples}, {"unreadable", Json::array()},
-            {"loss", result.evaluation.loss}};
+  Json json = checkpoint_json(model);
+  json.update(Json{{"recipe", model.recipe.name},
+                   {"recipe_options", Json::object()},
+                   {"averaged", model.averaged},
+                   {"dataset", data.description},
+                   {"split", data.split},
+                   {"images", result.evaluation.samples},
+                   {"unreadable", Json::array()},
+                   {"loss", result.evaluation.loss}});
   for (const auto& [name, value] : model.recipe.choices) json["recipe_options"][name] = value;
   for (const CorruptImage& image : result.unreadable) {
     json["unreadable"].push_back({{"index", image.index}, {"reason", with_flags(image.reason)}});
@@ -270,7 +283,10 @@ void write_evaluation(const EvaluateArguments& arguments, const TrainedModel& mo
     json["mean"] = {{"precision", json_of(mean.precision)},
                     {"recall", json_of(mean.recall)},
                     {"f1", json_of(mean.f1)}};
-    json["confusion"] = {{"labels", result.confusion.labels}, {"rows", result.confusion.rows}};
+    json["confusion"] = {{"labels", result.confusion.labels}, {"rows", Json::array()}};
+    for (const std::vector<double>& row : result.confusion.rows) {  // counts
+      json["confusion"]["rows"].push_back(std::vector<std::int64_t>(row.begin(), row.end()));
+    }
   }
   json["worst"] = Json::array();
   for (const EvaluatedImage& image : worst) json["worst"].push_back(json_of(model, image));

@@ -182,6 +182,7 @@ void add_evaluated_data_options(CLI::App& command, EvaluatedDataArguments& to) {
 
 void check_evaluated_data(const std::string& command, const EvaluatedDataArguments& arguments) {
   check_max_image_pixels(command, arguments.max_image_pixels);
+  if (arguments.data) require_data(command, *arguments.data);
   if (arguments.split) OptionCheck(command).one_of("--split", *arguments.split, part_names());
 }
 

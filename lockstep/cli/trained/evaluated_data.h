@@ -25,7 +25,8 @@ struct EvaluatedDataArguments {
 /// the parsing.
 void add_evaluated_data_options(CLI::App& command, EvaluatedDataArguments& to);
 
-/// Throws ConfigError, which begins with `command`, for a value that no network allows.
+/// Throws ConfigError, which begins with `command`, for a value that no network allows and for
+/// a --data PATH that does not exist.
 void check_evaluated_data(const std::string& command, const EvaluatedDataArguments& arguments);
 
 struct EvaluatedData {

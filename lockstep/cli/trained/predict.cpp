@@ -208,9 +208,15 @@ std::vector<PredictedImage> predict_files(const PredictArguments& arguments,
 }
 
 void print_table(const std::vector<PredictedImage>& predicted, bool classifies) {
+  const bool with_others = std::ranges::any_of(
+      predicted, [](const PredictedImage& image) { return image.classes.size() > 1; });
   std::vector<std::vector<std::string>> rows;
+  const auto add_classified = [&](std::vector<std::string> row, const std::string& others) {
+    if (with_others) row.push_back(others);
+    rows.push_back(std::move(row));
+  };
   if (classifies) {
-    rows.push_back({"image", "class", "probability", "others"});
+    add_classified({"image", "class", "probability"}, "others");
   } else {
     rows.push_back({"image", "loss"});
   }
@@ -226,9 +232,11 @@ void print_table(const std::vector<PredictedImage>& predicted, bool classifies) 
       others.push_back(other.name + ' ' + report::percent_text(other.probability));
     }
     const PredictedClass& best = image.classes.at(0);
-    rows.push_back({image.file, best.name, report::percent_text(best.probability), join(others)});
+    add_classified({image.file, best.name, report::percent_text(best.probability)}, join(others));
   }
-  if (rows.size() > 1) print_aligned(std::cout, rows, classifies ? "llrl" : "lr");
+  if (rows.size() > 1) {
+    print_aligned(std::cout, rows, !classifies ? "lr" : with_others ? "llrl" : "llr");
+  }
   for (const PredictedImage& image : predicted) {
     if (!image.error.empty()) std::cout << "unreadable  " << image.error << '\n';
   }
@@ -259,9 +267,12 @@ std::string csv_text(const std::vector<PredictedImage>& predicted, bool classifi
 void write_predictions(const PredictArguments& arguments, const TrainedModel& model,
                        const std::vector<PredictedImage>& predicted) {
   using Json = nlohmann::ordered_json;
-  Json json{{"checkpoint", model.weights},      {"recipe", model.recipe.name},
-            {"recipe_options", Json::object()}, {"averaged", model.averaged},
-            {"class_names", model.classes},     {"images", Json::array()}};
+  Json json = checkpoint_json(model);
+  json.update(Json{{"recipe", model.recipe.name},
+                   {"recipe_options", Json::object()},
+                   {"averaged", model.averaged},
+                   {"class_names", model.classes},
+                   {"images", Json::array()}});
   for (const auto& [name, value] : model.recipe.choices) json["recipe_options"][name] = value;
   for (const PredictedImage& image : predicted) {
     Json row{{"image", image.file}};
@@ -297,6 +308,7 @@ void run_predict(const PredictArguments& arguments) {
   const TrainedModel model = load_trained(arguments.trained, /*is_fused=*/device.is_cpu());
   const std::vector<PredictedImage> predicted = predict_files(arguments, model, device);
   const bool classifies = model.classifier() != nullptr;
+  std::cout << "checkpoint " << checkpoint_text(model) << '\n';
   print_table(predicted, classifies);
   report::flush_output(std::cout);
   if (!arguments.csv.empty()) {

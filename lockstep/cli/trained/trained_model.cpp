@@ -91,6 +91,28 @@ TrainedBy trained_by(const std::string& weights) {
   return found;
 }
 
+// Sets what is known of the checkpoint that the weights belong to. Its manifest counts the steps of
+// all epochs and names the epoch in which a run resumes, the weights' metadata the steps in that.
+void place_checkpoint(TrainedModel& model, const std::map<std::string, std::string>& settings) {
+  model.checkpoint = model.weights;
+  std::error_code error;
+  const fs::path file = fs::canonical(model.weights, error);
+  if (error || file.filename() != train::kModelFile) return;
+  const fs::path folder = file.parent_path();
+  if (!train::is_checkpoint_name(folder.filename().string())) return;
+  model.checkpoint =
+      (fs::path(model.weights).is_absolute() ? folder : fs::proximate(folder)).string();
+  try {
+    const formats::CheckpointManifest manifest = train::read_manifest(folder);
+    const auto in_epoch = settings.find("step");
+    const bool is_at_end = in_epoch != settings.end() && in_epoch->second == "0";
+    model.epoch = manifest.epoch - (is_at_end && manifest.epoch > 1 ? 1 : 0);
+    model.step = manifest.step;
+  } catch (const Error&) {
+    // The weights can be used without a manifest.
+  }
+}
+
 // The checkpoint's recipe with its choices; options of the user take precedence.
 recipes::Recipe recipe_of(const TrainedArguments& arguments, const std::string& weights,
                           const TrainedBy& trained) {
@@ -197,6 +219,7 @@ TrainedModel load_trained(const TrainedArguments& arguments, bool is_fused) {
   TrainedModel model;
   model.weights = weights_in(arguments.checkpoint).string();
   TrainedBy trained = trained_by(model.weights);
+  place_checkpoint(model, trained.settings);
   model.recipe = recipe_of(arguments, model.weights, trained);
   if (model.recipe.name == trained.recipe) {
     model.settings = std::move(trained.settings);
@@ -215,6 +238,19 @@ TrainedModel load_trained(const TrainedArguments& arguments, bool is_fused) {
   model.classes = noted_classes(model);
   tell_of_missing_notes(model);
   return model;
+}
+
+std::string checkpoint_text(const TrainedModel& model) {
+  if (!model.step) return model.checkpoint;
+  return lockstep::str(model.checkpoint, " (epoch ", *model.epoch, ", step ", *model.step, ')');
+}
+
+nlohmann::ordered_json checkpoint_json(const TrainedModel& model) {
+  nlohmann::ordered_json json{{"checkpoint", model.checkpoint}, {"epoch", nullptr}};
+  if (model.epoch) json["epoch"] = *model.epoch;
+  json["step"] = nullptr;
+  if (model.step) json["step"] = *model.step;
+  return json;
 }
 
 ModelNotes portable_notes(const TrainedModel& model) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <lockstep/cli/train/model_notes.h>
 #include <lockstep/recipes/recipe.h>
@@ -31,7 +32,10 @@ struct TrainedArguments {
 void add_trained_options(CLI::App& command, TrainedArguments& to);
 
 struct TrainedModel {
-  std::string weights;  ///< the file
+  std::string weights;     ///< the file
+  std::string checkpoint;  ///< the checkpoint's folder without links; without one, the file
+  std::optional<std::int64_t> epoch{};  ///< the checkpoint's, from 1; absent without a folder
+  std::optional<std::int64_t> step{};   ///< its optimizer steps in all epochs; absent likewise
   recipes::Recipe recipe;
   std::map<std::string, std::string> settings;  ///< the run's; empty if the weights have none
   ModelNotes notes;                             ///< the run's; empty if the weights have none
@@ -66,6 +70,12 @@ struct TrainedModel {
 /// Throws ConfigError if there is no such checkpoint, if the recipe is unknown, and for choices
 /// that it does not offer; CheckpointError for a damaged file, and for weights of another network.
 TrainedModel load_trained(const TrainedArguments& arguments, bool is_fused);
+
+/// "run/checkpoints/step-00000060 (epoch 2, step 60)", or the name of a weights file.
+std::string checkpoint_text(const TrainedModel& model);
+
+/// The entries "checkpoint", "epoch" and "step" of a JSON file.
+nlohmann::ordered_json checkpoint_json(const TrainedModel& model);
 
 /// The notes for programs that use the model without a checkpoint, by name: preparation_notes(),
 /// the names of the classes if they are known, and the recipe with its choices.

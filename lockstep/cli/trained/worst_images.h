@@ -14,8 +14,8 @@
 namespace lockstep::cli {
 
 struct EvaluatedImage {
-  std::int64_t index = 0;  ///< in the data set
-  std::string file{};      ///< its path; empty for an image in memory
+  std::int64_t index = 0;  ///< ImageOrigin::index
+  std::string file{};      ///< its path, "FILE.pack#12" in a pack; empty for an image in memory
   std::int64_t label = 0;  ///< classifiers only, as are the next two
   std::int64_t predicted = 0;
   double probability = 0;  ///< that of the predicted class

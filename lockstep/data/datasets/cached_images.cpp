@@ -88,6 +88,7 @@ class CachedSource final : public ImageSource {
 
   std::int64_t size() const override { return dataset_.size(); }
   std::int64_t label(std::int64_t index) const override { return dataset_.label(index); }
+  ImageOrigin origin(std::int64_t index) const override { return dataset_.origin(index); }
 
   void read(std::int64_t index, ImageReader& reader) const override {
     CachedImage& image = table()[index];

@@ -57,6 +57,7 @@ class SubsetSource final : public ImageSource {
   std::int64_t label(std::int64_t index) const override { return dataset_.label(indices_[index]); }
   bool is_file(std::int64_t index) const override { return dataset_.is_file(indices_[index]); }
   void prefetch(std::int64_t index) const override { dataset_.prefetch(indices_[index]); }
+  ImageOrigin origin(std::int64_t index) const override { return dataset_.origin(indices_[index]); }
 
  private:
   ImageDataset dataset_;
@@ -87,6 +88,10 @@ class Concatenation final : public ImageSource {
   void prefetch(std::int64_t index) const override {
     const Part& part = find_part(parts_, index);
     part.dataset.prefetch(index);
+  }
+  ImageOrigin origin(std::int64_t index) const override {
+    const Part& part = find_part(parts_, index);
+    return part.dataset.origin(index);
   }
 
  private:

@@ -14,6 +14,12 @@ namespace lockstep {
 
 enum class Split { kTrain, kTest };
 
+/// Where an image is kept.
+struct LOCKSTEP_API ImageOrigin {
+  std::string file{};      ///< the file that holds many images; empty for all other images
+  std::int64_t index = 0;  ///< among the images of the file, or of the data set that was opened
+};
+
 /// The images and labels behind a data set. Immutable and thread-safe. Indices run from 0 to
 /// size() - 1; they are not checked.
 class LOCKSTEP_API ImageSource {
@@ -30,6 +36,8 @@ class LOCKSTEP_API ImageSource {
     static_cast<void>(index);
     return false;
   }
+  /// Where the image is kept, whichever part of a data set this source is.
+  virtual ImageOrigin origin(std::int64_t index) const { return {.index = index}; }
   /// A hash that identifies the images and their order, by their names or their contents; 0 for a
   /// source that knows neither.
   virtual std::uint64_t fingerprint() const { return 0; }
@@ -82,6 +90,8 @@ class LOCKSTEP_API ImageDataset {
   }
   bool is_file(std::int64_t index) const { return state_->source->is_file(index); }
   void prefetch(std::int64_t index) const { state_->source->prefetch(index); }
+  /// ImageSource::origin().
+  ImageOrigin origin(std::int64_t index) const { return state_->source->origin(index); }
   /// ImageSource::fingerprint().
   std::uint64_t fingerprint() const { return state_->source->fingerprint(); }
   /// The pixels of image `index` of a data set in memory. Throws a ConfigError for a data set of

@@ -40,6 +40,7 @@ class PackSource final : public ImageSource {
   bool is_file(std::int64_t) const override {
     return info().kind == formats::PackKind::kFiles && !options_.exif_transpose;
   }
+  ImageOrigin origin(std::int64_t index) const override { return {.file = path_, .index = index}; }
   std::uint64_t fingerprint() const override { return reader_.fingerprint(); }
 
   void read(std::int64_t index, ImageReader& reader) const override {

@@ -289,6 +289,23 @@ TEST_F(TrainFolder, ResumesOnTheSameSplitOnly) {
   expect_refused({}, "another order of the files");
 }
 
+TEST_F(TrainFolder, SaysOfWhichNetworkTheCheckpointIs) {
+  write_photos("photos", 6, 2);
+  const auto resume = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--image-size", "64", "--batch-size", "4",
+                                      "--threads",    "1",  "--out",        in_scratch("run")};
+    words.insert(words.end(), more.begin(), more.end());
+    return train_folder("classify", "photos", words);
+  };
+  const ProgramResult first = resume({"--max-epochs", "1"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const ProgramResult other = resume({"--max-epochs", "2", "--resume", "--model", "resnet34"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_EQ(other.error_lines(), 1) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("was trained with model resnet18 (now resnet34); give the same "
+                                   "--model and --image-size as before"));
+}
+
 // The library names ImageDecoderOptions::max_image_pixels, the program its flag: in the error line,
 // in the record and in warnings.
 TEST_F(TrainFolder, NamesTheFlagThatAllowsALargeImage) {
@@ -381,7 +398,9 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
   const std::vector<Case> cases = {
       {{"autoencoder"}, 2, "autoencoder: give --data DIR"},
       {{"autoencoder", "--data", in_scratch("empty")}, 1, "empty: has no subfolders"},
-      {{"autoencoder", "--data", in_scratch("nowhere")}, 1, "nowhere"},
+      {{"autoencoder", "--data", in_scratch("nowhere")},
+       2,
+       "nowhere does not exist; give a folder"},
       {{"classify", "--data", in_scratch("one")}, 1, "has one class, 'class0'"},
       {{"autoencoder", "--data", photos, "--image-size", "170"},
        2,

@@ -151,8 +151,21 @@ TEST(TrainOptions, NameTheirRecipesAndDefaults) {
   EXPECT_EQ(help("--model"),
             "Network: resnet18, resnet34, resnet50 (classify only, default resnet18)");
   EXPECT_EQ(help("--image-size"),
-            "Side of the network's input images, in pixels (classify and autoencoder only, "
+            "Side of the network's input images, in pixels: for classify 64 to 4096, for "
+            "autoencoder a multiple of 20 up to 4000 (classify and autoencoder only, "
             "default 224 for classify, 160 for autoencoder)");
+  const auto takes = [](const char* recipe, std::int64_t side) {
+    try {
+      recipes::chosen_recipe(recipe, {.image_size = side});
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  };
+  for (const std::int64_t side : {64, 4096}) EXPECT_TRUE(takes("classify", side)) << side;
+  for (const std::int64_t side : {63, 4097}) EXPECT_FALSE(takes("classify", side)) << side;
+  for (const std::int64_t side : {20, 4000}) EXPECT_TRUE(takes("autoencoder", side)) << side;
+  for (const std::int64_t side : {0, 30, 4020}) EXPECT_FALSE(takes("autoencoder", side)) << side;
   EXPECT_THAT(help("--val-fraction"),
               testing::EndsWith(" (classify, autoencoder and packs only, default 0.2)"));
   EXPECT_THAT(help("--cache"),

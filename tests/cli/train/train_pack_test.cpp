@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -153,6 +154,27 @@ TEST_F(TrainPack, IsEvaluatedAsItWasSplit) {
   ASSERT_EQ(own.exit_code, 0) << own.err;
   EXPECT_EQ(read_json("e.json")["images"], 8);
   EXPECT_EQ(read_json("e.json")["loss"], read_json("run.json")["validation"]["loss"]);
+  // A bad image is found again by its name: predict names all images of the pack in their order.
+  const nlohmann::json worst = read_json("e.json")["worst"];
+  ASSERT_EQ(worst.size(), 8U);
+  ASSERT_EQ(use("predict",
+                {in_scratch("photos.pack"), "--batch-size", "3", "--json", in_scratch("p.json")})
+                .exit_code,
+            0);
+  const nlohmann::json all = read_json("p.json")["images"];
+  std::set<std::int64_t> indices;
+  for (const nlohmann::json& image : worst) {
+    const auto index = image["index"].get<std::int64_t>();
+    indices.insert(index);
+    const nlohmann::json& found = all.at(static_cast<std::size_t>(index));
+    EXPECT_EQ(image["image"], found["image"]);
+    EXPECT_EQ(image["image"], lockstep::str(in_scratch("photos.pack"), '#', index));
+    EXPECT_EQ(image["predicted"], found["classes"][0]["name"]);
+    EXPECT_NEAR(image["probability"].get<double>(),
+                found["classes"][0]["probability"].get<double>(), 1e-4);
+  }
+  EXPECT_EQ(indices.size(), 8U);
+  EXPECT_GT(*indices.rbegin(), 7) << "indices in the part";
   ASSERT_EQ(use("evaluate", joined({"--data", in_scratch("photos.pack")}, json)).exit_code, 0);
   EXPECT_EQ(read_json("e.json")["split"], "all");
   EXPECT_EQ(read_json("e.json")["images"], 16);
@@ -234,7 +256,7 @@ TEST_F(TrainPack, SaysInOneLineWhatIsWrong) {
       {{"cifar10", "--data", digits}, 1, "pack them with `lockstep data pack --size 32x32`"},
       {{"mnist", "--data", digits, "--val-fraction", "0"}, 2, "each part needs at least 1 image"},
       {{"mnist", "--cache", "1GB"}, 2, "train: --cache has no effect on mnist unless --data is a"},
-      {{"autoencoder", "--data", in_scratch("none.pack")}, 1, "none.pack does not exist; give a"},
+      {{"autoencoder", "--data", in_scratch("none.pack")}, 2, "none.pack does not exist; give a"},
       {{"classify", "--data", pixels, "--cache", "1GB", "--loader", "dali"},
        2,
        "train: --cache belongs to --loader native, got --loader dali"}};

@@ -43,6 +43,8 @@ TEST_F(EvaluateCommand, ComputesWhatTheTrainingComputed) {
     EXPECT_EQ(evaluated["images"], 64);
     EXPECT_EQ(evaluated["split"], "validation");
     EXPECT_EQ(evaluated["recipe"], "mnist");
+    EXPECT_EQ(evaluated["step"], 3) << "64 images in batches of 24";
+    EXPECT_THAT(result.out, HasSubstr("/step-00000003 (epoch 1, step 3)\nmnist: MNIST, "));
     EXPECT_EQ(evaluated["averaged"], result.out.find(", averaged weights\n") != std::string::npos);
     EXPECT_EQ(evaluated["worst"].size(), 16U);
     const std::string listed = result.out.substr(result.out.find("\nlargest losses") + 1);
@@ -74,6 +76,7 @@ TEST_F(EvaluateCommand, CountsClassByClass) {
     losses.push_back(std::stod(lines[i].substr(lines[i].rfind(',') + 1)));
   }
   EXPECT_EQ(evaluated["confusion"]["rows"], nlohmann::json(counts));
+  EXPECT_TRUE(evaluated["confusion"]["rows"][0][0].is_number_integer());
   EXPECT_DOUBLE_EQ(evaluated["accuracy"].get<double>(), correct / 64.0);
   double sum = 0;
   for (const double loss : losses) sum += loss;
@@ -220,7 +223,9 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
        1,
        "checkpoint.safetensors: the network has no class 'class2'; the network has class0, class1"},
       {{"--data", in_scratch("one")}, 1, "the class 'class1' is missing"},
-      {{"--data", in_scratch("nosuch")}, 1, "nosuch does not exist"},
+      {{"--data", in_scratch("nosuch")},
+       2,
+       "nosuch does not exist; give a folder of images, a pack"},
       {{"--data", in_scratch("torn")}, 1, "error: evaluate: none of the 2 images of "},
       {{"--split", "test"}, 2, "--split must be one of validation, train, all, got 'test'"},
       {{"--worst", "-1"}, 2, "--worst must be from 0 to 1000, got -1"},

@@ -23,6 +23,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class PredictCommand : public TrainedNets {
  protected:
@@ -133,6 +135,7 @@ TEST_F(PredictCommand, PreparesFilesForANetOfSmallGreyImages) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const nlohmann::json images = read_json("p.json")["images"];
   ASSERT_EQ(images[0]["classes"].size(), 1U);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("  class  probability\n"), Not(HasSubstr(" \n"))));
   const nlohmann::json &small = images[0]["classes"][0], &large = images[1]["classes"][0];
   EXPECT_EQ(small["name"], large["name"]) << "they have one colour";
   EXPECT_NEAR(small["probability"].get<double>(), large["probability"].get<double>(), 1e-6);
@@ -166,6 +169,13 @@ TEST_F(PredictCommand, FindsTheCheckpoint) {
     const nlohmann::json images = read_json("p.json")["images"];
     if (expected.is_null()) expected = images;
     EXPECT_EQ(images, expected) << name;
+    // The folder that the name leads to: a step for each of the four batches.
+    const std::string folder = in_scratch("run/checkpoints/step-00000004");
+    EXPECT_THAT(result.out, StartsWith("checkpoint " + folder + " (epoch 1, step 4)\n")) << name;
+    const nlohmann::json predicted = read_json("p.json");
+    EXPECT_EQ(predicted["checkpoint"], folder);
+    EXPECT_EQ(predicted["epoch"], 1);
+    EXPECT_EQ(predicted["step"], 4);
   }
   // A file system without links has none to the weights.
   for (const char* link : {"run/checkpoint.safetensors", "run/checkpoints/latest"}) {
@@ -187,6 +197,9 @@ TEST_F(PredictCommand, ReadsCheckpointsOfEarlierVersions) {
                 "its classes and how its images are prepared; classes are named by their numbers, "
                 "and images are prepared as in this version of recipe classify\n");
   const nlohmann::json classes = read_json("p.json")["images"][0]["classes"];
+  EXPECT_THAT(result.out, StartsWith("checkpoint " + old + "\n")) << "a file that is no run's";
+  EXPECT_EQ(read_json("p.json")["checkpoint"], old);
+  EXPECT_TRUE(read_json("p.json")["step"].is_null());
   ASSERT_EQ(classes.size(), 2U);
   const auto first = classes[0]["name"].get<std::string>();
   EXPECT_TRUE(first == "0" || first == "1") << first;
@@ -226,7 +239,7 @@ TEST_F(PredictCommand, SaysInOneLineWhatIsWrong) {
       {{with_classes("none.safetensors", "cat"), image},
        1,
        "none.safetensors: its classes must be a list of names, got cat"},
-      {{image, image}, 1, "grey.png"},
+      {{image, image}, 1, "grey.png: is a PNG image, not a file of weights"},
       {{in_scratch("run"), in_scratch("empty")}, 1, "empty: holds no .jpg"},
       {{in_scratch("run"), image, "--top-k", "0"}, 2, "--top-k must be at least 1, got 0"},
       {{in_scratch("run"), image, "--accelerator", "gpu"}, 2, "write --accelerator cuda"},
