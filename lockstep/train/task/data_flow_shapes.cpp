@@ -325,11 +325,12 @@ void add_data_flow_shapes(ForwardRecord& record, const std::vector<torch::nn::Mo
   for (const Caller& caller : callers) {
     const auto call = caller.call(steps);
     if (!call) continue;
-    if (!caller.is_model) shapes.try_emplace(caller.module, shape_after(steps, *call, uses));
+    const OutputShape shape = caller.is_model ? OutputShape() : shape_after(steps, *call, uses);
+    if (!shape.empty()) shapes.try_emplace(caller.module, shape);
     for (const auto& [kind, layers] : unknown_layers(caller.inside, known)) {
       if (layers.size() != 1) continue;
-      const OutputShape shape = shape_of_operation(steps, *call, *kind);
-      if (!shape.empty()) shapes.try_emplace(layers.front(), shape);
+      const OutputShape of_layer = shape_of_operation(steps, *call, *kind);
+      if (!of_layer.empty()) shapes.try_emplace(layers.front(), of_layer);
     }
   }
 }
