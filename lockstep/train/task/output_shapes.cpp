@@ -282,12 +282,12 @@ OutputShapes watch_output_shapes(torch::nn::Module& module,
       watched.push_back(std::make_unique<WatchedSequential>(*each, observed));
     }
     output = forward();
-    add_sequentials(sequentials, observed.shapes);
   } catch (const std::exception&) {
     // A Sequential may pass on something other than a tensor. Any other failure will recur.
     observed = {};
     output = forward();
   }
+  add_sequentials(sequentials, observed.shapes);
   if (output.defined()) observed.shapes[&module] = output.sizes().vec();
   add_data_flow_shapes(observed.record, modules, output, observed.shapes);
   return std::move(observed.shapes);
