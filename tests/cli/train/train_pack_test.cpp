@@ -120,8 +120,8 @@ TEST_F(TrainPack, TrainsOnAKnownDataSetThatWasPacked) {
   for (std::size_t i = 0; i < images.size(); ++i) {
     EXPECT_EQ(images[i]["image"], lockstep::str(test, '#', i));
     const auto& best = images[i]["classes"][0];
-    const std::string row =
-        lockstep::str('#', i, ',', i % 10, ',', best["name"].get<std::string>(), ',');
+    const std::string row = lockstep::str(images[i]["image"].get<std::string>(), ',', i % 10, ',',
+                                          best["name"].get<std::string>(), ',');
     ASSERT_EQ(rows[i + 1].substr(0, row.size()), row);
     EXPECT_EQ(std::stod(rows[i + 1].substr(row.size())), best["probability"].get<double>());
   }

@@ -317,8 +317,9 @@ TEST(TrainRanges, RefuseOptionsOfOtherStrategies) {
       std::string names = each.strategies[last];
       if (last > 0) names = each.strategies[last - 1] + " and " + names;
       if (last > 1) names = each.strategies[last - 2] + ", " + names;
-      EXPECT_EQ(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
-                lockstep::str("train: ", each.option, " belongs to --strategy ", names))
+      EXPECT_THAT(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+                  testing::StartsWith(
+                      lockstep::str("train: ", each.option, " belongs to --strategy ", names)))
           << strategy;
     }
   }
