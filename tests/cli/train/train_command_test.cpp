@@ -513,15 +513,18 @@ TEST_F(TrainCommand, ClearsTheBarOfADeadRankBeforeTheError) {
 // OpenMP reads the variables before main(), so that they must be in the environment from the start.
 TEST_F(TrainCommand, ComputesWithThreadsThatSleepSoon) {
   const auto environment_of_run = [&](const std::string& choice) {
-    std::vector<std::string> words = {"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
+    std::vector<std::string> words = {"/usr/bin/env", "-u", "OMP_WAIT_POLICY", "-u",
+                                      "GOMP_SPINCOUNT"};
     if (!choice.empty()) words.push_back(choice);
     const auto run_words = command({"mnist", "--max-epochs", "1000000", "--out", in_scratch("run"),
                                     "--overwrite", "--accelerator", "cpu"});
     words.insert(words.end(), run_words.begin(), run_words.end());
     std::filesystem::remove_all(scratch / "run");
     ProgramRun run(words, {{"LOCKSTEP_DATA", data.path().string()}});
-    while (!std::filesystem::exists(scratch / "run/run.json") && run.error_so_far().empty()) {
+    siginfo_t ended{};
+    while (!std::filesystem::exists(scratch / "run/run.json") && ended.si_pid == 0) {
       usleep(1000);
+      waitid(P_PID, static_cast<id_t>(run.pid()), &ended, WEXITED | WNOHANG | WNOWAIT);
     }
     std::string environment = read_text(str("/proc/", run.pid(), "/environ"));
     kill(run.pid(), SIGKILL);
