@@ -27,6 +27,7 @@
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <tests/support/messages.h>
+#include <tests/train/tasks/summary_shapes.h>
 #include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep::train {
@@ -35,12 +36,6 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing_support::message_of;
-
-std::map<std::string, OutputShape> shapes_by_name(const ModelSummary& summary) {
-  std::map<std::string, OutputShape> shapes;
-  for (const ModuleSummary& module : summary.modules) shapes[module.name] = module.output_shape;
-  return shapes;
-}
 
 ModelSummary summary_of(ResNet net, std::int64_t image_size, int max_depth) {
   const torch::Tensor x = torch::zeros({2, 3, image_size, image_size});

@@ -165,10 +165,10 @@ void OptimizerPlan::set_rates(RunOptimizer& optimizer, std::size_t index, double
                               double factor, const ScheduleProgress& at) const {
   if (!is_configured_) return optimizer.set_lr(rate * factor);
   const double base = base_lr();
-  const double of_run = base == 0 ? factor : rate / base * factor;
+  const double run_factor = base == 0 ? factor : rate / base * factor;
   std::vector<double> factors;
   for (const LearningRateFactor& schedule : optimizers_[index].schedules) {
-    factors.push_back(schedule ? schedule(at) : of_run);
+    factors.push_back(schedule ? schedule(at) : run_factor);
   }
   optimizer.scale_lrs(factors);
 }

@@ -88,11 +88,11 @@ class OwnRunOptimizer final : public RunOptimizer {
 
   NamedTensors state() override { return numbered(optimizer_->state()); }
   void load_state(const NamedTensors& state) override {
-    std::vector<NamedTensors> of_ranks;
+    std::vector<NamedTensors> rank_states;
     if (group_.rank() == 0) {
-      of_ranks.assign(static_cast<std::size_t>(group_.size()), in_order(state));
+      rank_states.assign(static_cast<std::size_t>(group_.size()), in_order(state));
     }
-    optimizer_->load_state(scatter_named(of_ranks, group_, device_));
+    optimizer_->load_state(scatter_named(rank_states, group_, device_));
   }
 
  private:

@@ -125,8 +125,8 @@ UnknownLayers unknown_layers(const Modules& modules, const OutputShapes& shapes)
 // always the same.
 void assign_lone_poolings(ForwardRecord& record, const std::vector<torch::nn::Module*>& modules,
                           OutputShapes& shapes) {
-  for (const auto& [kind, of_kind] : unknown_layers(modules, shapes)) {
-    if (!kind->is_resampling || of_kind.size() != 1) continue;
+  for (const auto& [kind, layers] : unknown_layers(modules, shapes)) {
+    if (!kind->is_resampling || layers.size() != 1) continue;
     std::vector<std::size_t> found;
     std::unordered_set<std::string_view> arguments;
     for (std::size_t i = 0; i < record.steps().size(); ++i) {
@@ -136,8 +136,8 @@ void assign_lone_poolings(ForwardRecord& record, const std::vector<torch::nn::Mo
     }
     if (arguments.size() != 1) continue;
     for (const std::size_t i : found) {
-      record.set_module(i, *of_kind.front());
-      shapes[of_kind.front()] = record.steps()[i].outputs.front().shape;
+      record.set_module(i, *layers.front());
+      shapes[layers.front()] = record.steps()[i].outputs.front().shape;
     }
   }
 }
@@ -207,11 +207,11 @@ OutputShape shape_after(const Steps& steps, const Call& call, const LastUses& us
     for (const ForwardRecord::Value& output : steps[i].outputs) made[output.tensor] = output.shape;
     if (i < call.last) continue;
     bool leaves = false;
-    for (const auto& [tensor, of_tensor] : made) {
+    for (const auto& [tensor, tensor_shape] : made) {
       const auto use = uses.find(tensor);
       if (use == uses.end() || use->second <= i) continue;
-      if (shape && *shape != of_tensor) return {};
-      shape = of_tensor;
+      if (shape && *shape != tensor_shape) return {};
+      shape = tensor_shape;
       leaves = true;
     }
     if (!leaves) return {};
@@ -329,8 +329,8 @@ void add_data_flow_shapes(ForwardRecord& record, const std::vector<torch::nn::Mo
     if (!shape.empty()) shapes.try_emplace(caller.module, shape);
     for (const auto& [kind, layers] : unknown_layers(caller.inside, known)) {
       if (layers.size() != 1) continue;
-      const OutputShape of_layer = shape_of_operation(steps, *call, *kind);
-      if (!of_layer.empty()) shapes.try_emplace(layers.front(), of_layer);
+      const OutputShape layer_shape = shape_of_operation(steps, *call, *kind);
+      if (!layer_shape.empty()) shapes.try_emplace(layers.front(), layer_shape);
     }
   }
 }

@@ -21,6 +21,7 @@
 
 #include <lockstep/models/resnet.h>
 #include <lockstep/train/task/summarize.h>
+#include <tests/train/tasks/summary_shapes.h>
 
 namespace lockstep::train {
 namespace {
@@ -29,16 +30,10 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Not;
 
-std::map<std::string, OutputShape> shape_by_name(const ModelSummary& summary) {
-  std::map<std::string, OutputShape> shapes;
-  for (const ModuleSummary& module : summary.modules) shapes[module.name] = module.output_shape;
-  return shapes;
-}
-
 TEST(DataFlowShapes, AreKnownOfAllModulesOfAResNet) {
   ResNet net = resnet18();
   const torch::Tensor x = torch::zeros({2, 3, 64, 64});
-  const auto shapes = shape_by_name(summarize(*net, -1, [&] { return net->forward(x); }));
+  const auto shapes = shapes_by_name(summarize(*net, -1, [&] { return net->forward(x); }));
   for (const auto& [name, shape] : shapes) EXPECT_THAT(shape, Not(IsEmpty())) << name;
 }
 
@@ -77,7 +72,7 @@ struct SummaryUNet : torch::nn::Module {
 TEST(DataFlowShapes, AreKnownOfTheLevelsOfAUNet) {
   SummaryUNet net;
   const torch::Tensor x = torch::zeros({2, 1, 16, 24});
-  const auto shapes = shape_by_name(summarize(net, 1, [&] { return net.forward(x); }));
+  const auto shapes = shapes_by_name(summarize(net, 1, [&] { return net.forward(x); }));
   const torch::Tensor first = net.down1->forward(x);
   const torch::Tensor second = net.down2->forward(net.pool->forward(first));
   const torch::Tensor low = net.pool->forward(second);
@@ -139,7 +134,7 @@ TEST(DataFlowShapes, AreKnownOfTheBlocksOfATransformer) {
   SummaryTransformer net;
   const torch::Tensor x = torch::zeros({2, 5, 8});
   for (const auto& [name, shape] :
-       shape_by_name(summarize(net, -1, [&] { return net.forward(x); }))) {
+       shapes_by_name(summarize(net, -1, [&] { return net.forward(x); }))) {
     OutputShape right = {2, 5, 8};
     if (name.ends_with("qkv")) right[2] = 24;
     if (name.ends_with("fc1") || name.ends_with("act")) right[2] = 32;
@@ -157,7 +152,7 @@ std::map<std::string, OutputShape> shapes_in(
     const Forward& forward) {
   torch::nn::Module net("Net");
   for (const auto& [name, module] : modules) net.register_module(name, module);
-  return shape_by_name(summarize(net, -1, forward));
+  return shapes_by_name(summarize(net, -1, forward));
 }
 
 // A block of a Linear and an activation.

@@ -160,17 +160,18 @@ StateDict gan_by_hand(std::int64_t accumulated) {
   return copy_of_state(*nets);
 }
 
+StateDict train_gan_on_ranks(const TrainerOptions& run) {
+  return state_of_ranks(2, [&run](ProcessGroup group) {
+    return train_gan(run, /*normalizes=*/false, "ddp", std::move(group)).state;
+  });
+}
+
 TEST(TrainerGan, EqualsALoopByHand) {
   const GanRun alone = train_gan(gan_options(), /*normalizes=*/false);
   EXPECT_EQ(alone.turns, "ccgccgccgccg");
   const StateDict expected = gan_by_hand(1);
   expect_near_state(alone.state, expected);
-  expect_near_state(
-      state_of_ranks(2,
-                     [](ProcessGroup group) {
-                       return train_gan(gan_options(), false, "ddp", std::move(group)).state;
-                     }),
-      expected);
+  expect_near_state(train_gan_on_ranks(gan_options()), expected);
 }
 
 // Looking at each step's loss and gradients, and averaging the weights, change nothing.
@@ -187,12 +188,7 @@ TEST(TrainerGan, AStepOfSeveralBatchesIsOneTurn) {
   EXPECT_EQ(alone.turns, "ccccggccccgg");
   const StateDict expected = gan_by_hand(2);
   expect_near_state(alone.state, expected);
-  expect_near_state(
-      state_of_ranks(2,
-                     [](ProcessGroup group) {
-                       return train_gan(gan_options(2), false, "ddp", std::move(group)).state;
-                     }),
-      expected);
+  expect_near_state(train_gan_on_ranks(gan_options(2)), expected);
 }
 
 // The running statistics are buffers, which rank 0 sends to the others.

@@ -1,0 +1,17 @@
+// The output shapes of a model summary, for tests.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <lockstep/train/task/model_summary.h>
+
+namespace lockstep::train {
+
+inline std::map<std::string, OutputShape> shapes_by_name(const ModelSummary& summary) {
+  std::map<std::string, OutputShape> shapes;
+  for (const ModuleSummary& module : summary.modules) shapes[module.name] = module.output_shape;
+  return shapes;
+}
+
+}  // namespace lockstep::train
