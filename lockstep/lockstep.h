@@ -44,6 +44,7 @@
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
+#include <lockstep/program/program.h>
 #include <lockstep/train/checkpoints/checkpoint.h>
 #include <lockstep/train/checkpoints/model_ema.h>
 #include <lockstep/train/checkpoints/pretrained.h>

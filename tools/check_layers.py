@@ -30,6 +30,7 @@ ROOMS = {
     "data": ["core", "formats"],
     "models": ["core"],
     "optim": ["core"],
+    "program": ["core", "formats"],
     "parallel": ["core", "comm", "data", "optim"],
     "train": ["core", "formats", "comm", "data", "optim", "parallel"],
     "report": ["core", "formats", "train"],

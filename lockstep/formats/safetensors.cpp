@@ -8,7 +8,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <lockstep/core/atomic_file.h>
@@ -16,6 +15,7 @@
 #include <lockstep/core/json_problem.h>
 #include <lockstep/formats/checksum.h>
 #include <lockstep/formats/printable.h>
+#include <lockstep/formats/strict_json.h>
 
 namespace lockstep {
 namespace {
@@ -142,25 +142,11 @@ class Parser {
     return parse_json({begin, static_cast<std::size_t>(length)});
   }
 
-  // nlohmann keeps the last of two equal keys; here a duplicate is an error.
   Json parse_json(std::string_view text) const {
-    std::vector<std::set<std::string>> keys;
-    const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-      if (depth > kMaximumDepth) fail("the safetensors header is nested too deeply");
-      if (event == Json::parse_event_t::object_start) keys.emplace_back();
-      if (event == Json::parse_event_t::object_end) keys.pop_back();
-      if (event == Json::parse_event_t::key &&
-          !keys.back().insert(value.get_ref<const std::string&>()).second) {
-        fail("the safetensors header repeats '",
-             formats::printable(value.get_ref<const std::string&>()), "'");
-      }
-      return true;
-    };
     try {
-      return Json::parse(text, watch);
-    } catch (const Json::exception& error) {
-      fail("the safetensors header is not valid JSON (", formats::printable(json_problem(error)),
-           ")");
+      return formats::parse_strict_json(text, kMaximumDepth);
+    } catch (const formats::StrictJsonError& error) {
+      fail("the safetensors header ", error.what());
     }
   }
 

@@ -1,0 +1,153 @@
+// The content of a file of torch.export.save, as data without LibTorch.
+//
+// An exported program is a list of operator calls. Values have names: those of the graph's inputs
+// (parameters, buffers, constants and what the user passes) and of the results of its nodes.
+//
+// Format: torch/_export/serde/schema.py of PyTorch, schema 8.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <lockstep/core/export.h>
+
+namespace lockstep::program {
+
+struct LOCKSTEP_API None{};
+
+/// A reference to the value `name` of the same graph, which is a tensor.
+struct LOCKSTEP_API TensorName {
+  std::string name{};
+};
+
+/// A reference to the value `name` of the same graph, which is a number or a truth value.
+struct LOCKSTEP_API NumberName {
+  std::string name{};
+};
+
+// Enumerations of the schema, which differ from LibTorch's.
+struct LOCKSTEP_API ScalarTypeCode {
+  std::int64_t code = 0;
+  bool operator==(const ScalarTypeCode&) const = default;
+};
+struct LOCKSTEP_API LayoutCode {
+  std::int64_t code = 0;
+};
+struct LOCKSTEP_API MemoryFormatCode {
+  std::int64_t code = 0;
+};
+
+struct LOCKSTEP_API DeviceName {
+  std::string type{};  ///< "cpu", "cuda"
+  std::optional<std::int64_t> index{};
+  bool operator==(const DeviceName&) const = default;
+};
+
+struct LOCKSTEP_API ComplexNumber {
+  double real = 0;
+  double imaginary = 0;
+};
+
+struct Graph;
+/// A graph that a higher-order operator such as `cond` runs.
+struct LOCKSTEP_API Subgraph {
+  std::string name{};
+  std::shared_ptr<const Graph> graph{};
+};
+
+struct Argument;
+struct LOCKSTEP_API ArgumentList {
+  std::vector<Argument> items{};
+};
+
+/// What a node passes to its operator, and what a graph returns.
+struct LOCKSTEP_API Argument {
+  std::variant<None, TensorName, NumberName, bool, std::int64_t, double, std::string, ComplexNumber,
+               ScalarTypeCode, LayoutCode, MemoryFormatCode, DeviceName, Subgraph, ArgumentList>
+      value{};
+};
+
+struct LOCKSTEP_API NamedArgument {
+  std::string name{};  ///< as in the operator's schema; empty for higher-order operators
+  Argument argument{};
+};
+
+/// A call of an operator.
+struct LOCKSTEP_API Node {
+  std::string name{};
+  std::string target{};  ///< "torch.ops.aten.conv2d.default", "_operator.mul"
+  std::vector<NamedArgument> inputs{};
+  std::vector<Argument> outputs{};  ///< one for each value that the operator returns
+  std::string module_path{};        ///< the Python module that made the call: "layer1.0.conv1"
+  std::string source{};             ///< "net.py:12: x = self.conv1(x)"; empty if unknown
+};
+
+/// A size: a number, or an expression of symbols (expression.h).
+using Size = std::variant<std::int64_t, std::string>;
+
+struct LOCKSTEP_API TensorDescription {
+  ScalarTypeCode dtype{};
+  std::vector<Size> sizes{};
+  std::vector<Size> strides{};
+  Size storage_offset{};
+  DeviceName device{};
+  LayoutCode layout{};
+  bool requires_grad = false;
+};
+
+struct LOCKSTEP_API Graph {
+  std::vector<Argument> inputs{};
+  std::vector<Argument> outputs{};
+  std::vector<Node> nodes{};
+  std::map<std::string, TensorDescription> tensors{};  ///< by the name of the value
+};
+
+/// What an input of the graph is.
+struct LOCKSTEP_API InputSpec {
+  enum class Kind { kUser, kParameter, kBuffer, kConstant, kFixed };
+  Kind kind = Kind::kUser;
+  Argument argument{};     ///< the value in the graph; for kFixed the constant
+  std::string target{};    ///< Python's name of the parameter, buffer or constant, or the input
+  bool persistent = true;  ///< a buffer that belongs to the state dict
+};
+
+/// What an output of the graph is.
+struct LOCKSTEP_API OutputSpec {
+  /// A kMutation is written to a parameter, a buffer or an input after the last node.
+  enum class Kind { kUser, kMutation };
+  Kind kind = Kind::kUser;
+  Argument argument{};
+  std::string target{};  ///< what a mutation writes to, as in InputSpec
+};
+
+/// A nested structure of values, as torch.utils._pytree describes it.
+struct LOCKSTEP_API Structure {
+  enum class Kind { kLeaf, kList, kTuple, kDict, kObject };
+  Kind kind = Kind::kLeaf;
+  std::string type{};                ///< the class of a kObject: a dataclass, a named tuple
+  std::vector<std::string> names{};  ///< the keys of a kDict, the fields of a kObject
+  std::vector<Structure> children{};
+};
+
+struct LOCKSTEP_API SymbolRange {
+  std::optional<std::int64_t> least{};
+  std::optional<std::int64_t> most{};
+};
+
+struct LOCKSTEP_API ExportedGraph {
+  Graph graph{};
+  std::vector<InputSpec> inputs{};    ///< one for each input of the graph
+  std::vector<OutputSpec> outputs{};  ///< one for each output of the graph
+  Structure arguments{};              ///< a tuple and a dict: forward(*args, **kwargs)
+  Structure results{};
+  std::vector<std::string> argument_names{};  ///< what forward() declares, in order
+  std::map<std::string, SymbolRange> ranges{};
+  std::string torch_version{};
+};
+
+}  // namespace lockstep::program

@@ -1,0 +1,458 @@
+#include <lockstep/program/program.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <ostream>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/core/suggestion.h>
+#include <lockstep/formats/printable.h>
+#include <lockstep/program/input_check.h>
+#include <lockstep/program/plan.h>
+#include <lockstep/program/pt2_file.h>
+
+namespace lockstep {
+
+using formats::printable;
+using program::Argument;
+using program::Home;
+using program::InputSpec;
+using program::Leaf;
+using program::OutputSpec;
+using program::StoredTensor;
+
+namespace {
+
+// A Python module of the exported model: it has names, but no forward().
+struct Part : torch::nn::Module {
+  Part() : torch::nn::Module("Part") {}
+};
+
+// Copies tensors out of a file. Tensors that share memory in the file share it here, and tensors
+// that are equal views of the same memory, such as tied parameters, become one tensor.
+class Storages {
+ public:
+  torch::Tensor tensor(const StoredTensor& stored) {
+    const auto type = program::scalar_type(stored.dtype);
+    const Key key{stored.storage.data(), type, stored.offset, stored.sizes, stored.strides};
+    if (const auto known = tensors_.find(key); known != tensors_.end()) return known->second;
+    torch::Tensor result = at::empty({0}, at::dtype(type));
+    result.set_(memory(stored), stored.offset, stored.sizes, stored.strides);
+    tensors_.emplace(key, result);
+    return result;
+  }
+
+ private:
+  using Key = std::tuple<const std::byte*, c10::ScalarType, std::int64_t, std::vector<std::int64_t>,
+                         std::vector<std::int64_t>>;
+
+  c10::Storage memory(const StoredTensor& stored) {
+    auto found = memory_.find(stored.storage.data());
+    if (found == memory_.end()) {
+      const auto bytes = static_cast<std::int64_t>(stored.storage.size());
+      const torch::Tensor copy = at::empty({bytes}, at::kByte);
+      if (bytes > 0) std::memcpy(copy.data_ptr(), stored.storage.data(), stored.storage.size());
+      found = memory_.emplace(stored.storage.data(), copy.storage()).first;
+    }
+    return found->second;
+  }
+
+  std::map<const std::byte*, c10::Storage> memory_;
+  std::map<Key, torch::Tensor> tensors_;
+};
+
+c10::IValue number_of(const Argument& argument) {
+  return std::visit(
+      [](const auto& value) -> c10::IValue {
+        using Type = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Type, bool> || std::is_same_v<Type, std::int64_t> ||
+                      std::is_same_v<Type, double> || std::is_same_v<Type, std::string>) {
+          return value;
+        } else {
+          return {};
+        }
+      },
+      argument.value);
+}
+
+ProgramOutput leaf_of(c10::IValue&& value) {
+  if (value.isTensor()) return ProgramOutput(std::move(value).toTensor());
+  if (value.isBool()) return ProgramOutput(value.toBool());
+  if (value.isInt()) return ProgramOutput(value.toInt());
+  if (value.isDouble()) return ProgramOutput(value.toDouble());
+  if (value.isString()) return ProgramOutput(value.toStringRef());
+  return {};
+}
+
+ProgramOutput::Kind kind_of(program::Structure::Kind kind) {
+  switch (kind) {
+    case program::Structure::Kind::kLeaf:
+      return ProgramOutput::Kind::kLeaf;
+    case program::Structure::Kind::kList:
+      return ProgramOutput::Kind::kList;
+    case program::Structure::Kind::kTuple:
+      return ProgramOutput::Kind::kTuple;
+    case program::Structure::Kind::kDict:
+      return ProgramOutput::Kind::kDict;
+    case program::Structure::Kind::kObject:
+      return ProgramOutput::Kind::kObject;
+  }
+  return ProgramOutput::Kind::kLeaf;
+}
+
+// Gives the values, in order, the structure that the model returns.
+ProgramOutput structured(const program::Structure& structure, std::vector<c10::IValue>& values,
+                         std::size_t& next) {
+  if (structure.kind == program::Structure::Kind::kLeaf) {
+    return next < values.size() ? leaf_of(std::move(values[next++])) : ProgramOutput();
+  }
+  std::vector<ProgramOutput> children;
+  children.reserve(structure.children.size());
+  for (const program::Structure& child : structure.children) {
+    children.push_back(structured(child, values, next));
+  }
+  return {kind_of(structure.kind), structure.names, std::move(children)};
+}
+
+}  // namespace
+
+struct ProgramImpl::Source {
+  std::string name{};
+  program::ExportedGraph graph{};
+  ProgramOptions options{};
+  Home home{};  // at export
+  std::vector<Leaf> leaves{};
+  std::map<std::string, std::string> state_names{};  // by the value's name
+
+  std::shared_ptr<const program::Plan> plan(const Home& home_now) const {
+    return program::Plan::compile(graph.graph, {.name = name,
+                                                .from = home,
+                                                .to = home_now,
+                                                .namespaces = options.namespaces,
+                                                .state_names = state_names});
+  }
+};
+
+struct ProgramImpl::Parts {
+  std::shared_ptr<const Source> source{};
+  Home home{};  // now
+  std::shared_ptr<const program::Plan> plan{};
+  program::Modules modules{};
+  // The tensors among the graph's inputs by their place: parameters, buffers and constants.
+  std::vector<torch::Tensor> tensors{};
+  std::vector<std::size_t> constants{};  // the places of those that no module has registered
+
+  void make_plan() { plan = source->plan(home); }
+
+  // Where the program runs now, according to its parameters, buffers and constants.
+  void follow_tensors() {
+    Home now = home;
+    bool has_type = false, has_device = false;
+    for (const torch::Tensor& tensor : tensors) {
+      if (!tensor.defined()) continue;
+      if (!std::exchange(has_device, true)) now.device = tensor.device();
+      if (tensor.is_floating_point() && !std::exchange(has_type, true)) {
+        now.type = tensor.scalar_type();
+      }
+    }
+    if (now == home) return;
+    home = now;
+    make_plan();
+  }
+};
+
+namespace {
+
+// The module of `path` below `root`, which is made if it does not exist.
+torch::nn::Module& module_at(torch::nn::Module& root, std::string_view path) {
+  torch::nn::Module* module = &root;
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find('.'), path.size());
+    const std::string name(path.substr(0, end));
+    path.remove_prefix(std::min(end + 1, path.size()));
+    const auto children = module->named_children();
+    const auto* found = children.find(name);
+    module = found != nullptr ? found->get()
+                              : module->register_module(name, std::make_shared<Part>()).get();
+  }
+  return *module;
+}
+
+std::pair<std::string_view, std::string> split_name(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return {std::string_view(), name};
+  return {std::string_view(name).substr(0, dot), name.substr(dot + 1)};
+}
+
+void register_tensor(torch::nn::Module& root, const InputSpec& input, const torch::Tensor& tensor) {
+  const auto [path, name] = split_name(input.target);
+  torch::nn::Module& module = module_at(root, path);
+  if (input.kind == InputSpec::Kind::kParameter) {
+    module.register_parameter(name, tensor, tensor.requires_grad());
+  } else {
+    module.register_buffer(name, tensor);
+  }
+}
+
+bool is_registered(const InputSpec& input) {
+  return input.kind == InputSpec::Kind::kParameter ||
+         (input.kind == InputSpec::Kind::kBuffer && input.persistent);
+}
+
+bool is_user(const InputSpec& input) {
+  return input.kind == InputSpec::Kind::kUser || input.kind == InputSpec::Kind::kFixed;
+}
+
+}  // namespace
+
+ProgramImpl::ProgramImpl(const std::filesystem::path& path, const ProgramOptions& options)
+    : torch::nn::Module("Program"), parts_(std::make_unique<Parts>()) {
+  const MappedFile mapped(path);
+  program::Pt2File file = program::parse_pt2_file(mapped.bytes(), path.string());
+  auto source = std::make_shared<Source>();
+  source->name = path.string();
+  source->graph = std::move(file.program);
+  source->options = options;
+  source->leaves = program::leaves_of(source->graph, source->name);
+
+  Storages storages;
+  const auto& inputs = source->graph.inputs;
+  parts_->tensors.resize(inputs.size());
+  bool has_home = false;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const InputSpec& input = inputs[i];
+    if (is_user(input)) continue;
+    const auto& stored = is_registered(input) ? file.state : file.constants;
+    const std::string& value = std::get<program::TensorName>(input.argument.value).name;
+    const auto described = source->graph.graph.tensors.find(value);
+    if (described == source->graph.graph.tensors.end()) {
+      throw CheckpointError(
+          str(source->name, ": the graph does not describe '", printable(value), "'"));
+    }
+    torch::Tensor tensor = storages.tensor(stored.at(input.target));
+    if (input.kind == InputSpec::Kind::kParameter) {
+      tensor.set_requires_grad(described->second.requires_grad);
+    }
+    parts_->tensors[i] = tensor;
+    if (is_registered(input)) {
+      register_tensor(*this, input, tensor);
+    } else {
+      parts_->constants.push_back(i);
+    }
+    source->state_names.emplace(value, input.target);
+    if (!has_home && input.kind == InputSpec::Kind::kParameter && tensor.is_floating_point()) {
+      has_home = true;
+      source->home.device = c10::Device(described->second.device.type);
+      source->home.type = tensor.scalar_type();
+    }
+  }
+  if (!has_home) {
+    for (const Leaf& leaf : source->leaves) {
+      if (!leaf.is_tensor) continue;
+      source->home.device = c10::Device(leaf.tensor.device.type);
+      break;
+    }
+  }
+  parts_->home = {c10::kCPU, source->home.type};
+  parts_->source = source;
+  parts_->make_plan();
+  for (const auto& mode : parts_->plan->modules()) {
+    parts_->modules.push_back(&module_at(*this, mode.path));
+  }
+  // Parents first, because train() also changes the children.
+  auto modes = parts_->plan->modules();
+  const bool is_training =
+      modes.empty() ||
+      std::any_of(modes.begin(), modes.end(), [](const auto& mode) { return mode.is_training; });
+  torch::nn::Module::train(is_training);
+  std::sort(modes.begin(), modes.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
+  for (const auto& mode : modes) module_at(*this, mode.path).train(mode.is_training);
+}
+
+ProgramImpl::~ProgramImpl() = default;
+
+ProgramOutput ProgramImpl::forward(const NamedInputs& inputs) {
+  const auto& leaves = parts_->source->leaves;
+  std::vector<c10::IValue> values;
+  std::vector<std::string> known;
+  for (const Leaf& leaf : leaves) {
+    known.push_back(leaf.name);
+    if (leaf.is_fixed) continue;
+    const auto found = inputs.find(leaf.name);
+    if (found == inputs.end()) {
+      throw ConfigError(
+          str(parts_->source->name, ": the input '", printable(leaf.name), "' is missing"));
+    }
+    values.push_back(found->second);
+  }
+  for (const auto& [name, value] : inputs) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw ConfigError(str(parts_->source->name, ": there is no input '", printable(name), "'",
+                          did_you_mean(name, known)));
+  }
+  return run(std::move(values));
+}
+
+ProgramOutput ProgramImpl::run(std::vector<c10::IValue> inputs) {
+  const Source& source = *parts_->source;
+  std::size_t expected = 0;
+  for (const Leaf& leaf : source.leaves) expected += leaf.is_fixed ? 0 : 1;
+  if (inputs.size() != expected) {
+    std::string names;
+    for (const Leaf& leaf : source.leaves) {
+      if (!leaf.is_fixed) names += str(names.empty() ? "" : ", ", printable(leaf.name));
+    }
+    throw ConfigError(str(source.name, ": expected ", expected,
+                          expected == 1 ? " input (" : " inputs (", names, "), got ",
+                          inputs.size()));
+  }
+  std::vector<c10::IValue> values;  // one for each leaf
+  values.reserve(source.leaves.size());
+  std::size_t next = 0;
+  for (const Leaf& leaf : source.leaves) {
+    values.push_back(leaf.is_fixed ? number_of(leaf.fixed) : std::move(inputs[next++]));
+  }
+  program::check_inputs(source.leaves, values, source.graph.ranges, source.home, parts_->home,
+                        source.name);
+  const std::vector<c10::IValue> user = values;  // for inputs that the model changes
+
+  std::vector<c10::IValue> arguments;
+  arguments.reserve(source.graph.inputs.size());
+  next = 0;
+  for (std::size_t i = 0; i < source.graph.inputs.size(); ++i) {
+    if (is_user(source.graph.inputs[i])) {
+      arguments.push_back(std::move(values[next++]));
+    } else {
+      arguments.emplace_back(parts_->tensors[i]);
+    }
+  }
+  std::vector<c10::IValue> results = parts_->plan->run(std::move(arguments), parts_->modules);
+
+  std::vector<c10::IValue> outputs;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const OutputSpec& output = source.graph.outputs[i];
+    if (output.kind == OutputSpec::Kind::kUser) {
+      outputs.push_back(std::move(results[i]));
+    } else {
+      write_back(output.target, results[i].toTensor(), user);
+    }
+  }
+  next = 0;
+  return structured(source.graph.results, outputs, next);
+}
+
+void ProgramImpl::write_back(const std::string& target, const torch::Tensor& value,
+                             const std::vector<c10::IValue>& user) {
+  const torch::NoGradGuard no_grad;
+  std::size_t leaf = 0;
+  const auto& inputs = parts_->source->graph.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_user(inputs[i])) {
+      if (inputs[i].target == target) {
+        parts_->tensors[i].copy_(value);
+        return;
+      }
+      continue;
+    }
+    const auto* name = std::get_if<program::TensorName>(&inputs[i].argument.value);
+    if (name != nullptr && name->name == target) {
+      user[leaf].toTensor().copy_(value);
+      return;
+    }
+    ++leaf;
+  }
+}
+
+std::vector<ProgramInput> ProgramImpl::inputs() const {
+  std::vector<ProgramInput> result;
+  for (const Leaf& leaf : parts_->source->leaves) {
+    if (!leaf.is_fixed) result.push_back({leaf.name, program::type_text(leaf)});
+  }
+  return result;
+}
+
+ProgramOutput ProgramImpl::output_structure() const {
+  std::vector<c10::IValue> nothing;
+  std::size_t next = 0;
+  return structured(parts_->source->graph.results, nothing, next);
+}
+
+const std::vector<std::string>& ProgramImpl::fixed_modes() const {
+  return parts_->plan->fixed_modes();
+}
+
+ProgramImpl::ProgramImpl(std::shared_ptr<const Source> source)
+    : torch::nn::Module("Program"), parts_(std::make_unique<Parts>()) {
+  parts_->source = std::move(source);
+}
+
+std::shared_ptr<torch::nn::Module> ProgramImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  const torch::NoGradGuard no_grad;
+  std::shared_ptr<ProgramImpl> copy(new ProgramImpl(parts_->source));
+  std::map<const void*, torch::Tensor> copies;  // a tied parameter stays tied
+  const auto& inputs = parts_->source->graph.inputs;
+  copy->parts_->tensors.resize(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const torch::Tensor& tensor = parts_->tensors[i];
+    if (!tensor.defined()) continue;
+    torch::Tensor& made = copies[tensor.unsafeGetTensorImpl()];
+    if (!made.defined()) {
+      made = tensor.detach().clone();
+      if (device) made = made.to(*device);
+      made.set_requires_grad(tensor.requires_grad());
+    }
+    copy->parts_->tensors[i] = made;
+    if (is_registered(inputs[i])) register_tensor(*copy, inputs[i], made);
+  }
+  copy->parts_->constants = parts_->constants;
+  copy->parts_->home = parts_->home;
+  copy->parts_->plan = parts_->plan;
+  copy->parts_->follow_tensors();
+  for (const auto& mode : parts_->plan->modules()) {
+    copy->parts_->modules.push_back(&module_at(*copy, mode.path));
+  }
+  // Parents come before their children.
+  copy->torch::nn::Module::train(is_training());
+  for (const auto& item : named_modules("", /*include_self=*/false)) {
+    module_at(*copy, item.key()).train(item.value()->is_training());
+  }
+  return copy;
+}
+
+void ProgramImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  torch::nn::Module::to(device, dtype, non_blocking);
+  for (const std::size_t i : parts_->constants) {
+    torch::Tensor& constant = parts_->tensors[i];
+    const bool follows = constant.is_floating_point();
+    constant = constant.to(device, follows ? dtype : constant.scalar_type(), non_blocking);
+  }
+  parts_->follow_tensors();
+}
+
+void ProgramImpl::to(torch::Dtype dtype, bool non_blocking) {
+  torch::nn::Module::to(dtype, non_blocking);
+  for (const std::size_t i : parts_->constants) {
+    torch::Tensor& constant = parts_->tensors[i];
+    if (constant.is_floating_point()) constant = constant.to(dtype, non_blocking);
+  }
+  parts_->follow_tensors();
+}
+
+void ProgramImpl::to(torch::Device device, bool non_blocking) {
+  torch::nn::Module::to(device, non_blocking);
+  for (const std::size_t i : parts_->constants) {
+    parts_->tensors[i] = parts_->tensors[i].to(device, non_blocking);
+  }
+  parts_->follow_tensors();
+}
+
+void ProgramImpl::pretty_print(std::ostream& stream) const {
+  stream << "lockstep::Program(" << parts_->source->name << ")";
+}
+
+}  // namespace lockstep
