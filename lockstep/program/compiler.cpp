@@ -55,6 +55,11 @@ constexpr ModeArgument kModeArguments[] = {
     {"aten::scaled_dot_product_attention", "dropout_p", true},
 };
 
+// Classes of modules that return their input in evaluation mode, by the end of their names:
+// timm.layers.drop.DropPath, torchvision.ops.stochastic_depth.StochasticDepth, and those that Hugging
+// Face calls ConvNextDropPath, SegformerDropPath, ...
+constexpr std::string_view kStochasticDepths[] = {"DropPath", "StochasticDepth"};
+
 constexpr std::string_view kBatchesTracked = "num_batches_tracked";
 
 const Argument* find_input(const Node& node, std::string_view name) {
@@ -119,11 +124,14 @@ class Compiler {
 
   std::shared_ptr<const Plan> compile() {
     for (const Argument& input : graph_.inputs) plan_->inputs_.push_back(define_input(input));
-    for (const Node& node : graph_.nodes) {
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
       where_ = str(printable(operator_name(node.target)), node.source.empty() ? "" : " at ",
                    node.source);
       try {
+        begin_bypass(i);
         add(node);
+        end_bypass(i);
       } catch (const c10::Error& error) {
         fail(first_line(error));
       }
@@ -184,6 +192,73 @@ class Compiler {
     if (name.starts_with("higher_order::")) return add_higher_order(node, name.substr(14));
     if (name == "aten::sym_size") return add_size(node);
     add_operator(node, name);
+  }
+
+  static bool is_stochastic_depth(const Node& node) {
+    return std::any_of(std::begin(kStochasticDepths), std::end(kStochasticDepths),
+                       [&](std::string_view name) { return node.module_class.ends_with(name); });
+  }
+
+  // Calls visit(name) for each tensor of the graph that `argument` refers to.
+  template <class Visit>
+  static void for_each_tensor_name(const Argument& argument, const Visit& visit) {
+    if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
+      for (const Argument& item : list->items) for_each_tensor_name(item, visit);
+    } else if (const auto* tensor = std::get_if<TensorName>(&argument.value)) {
+      visit(tensor->name);
+    }
+  }
+
+  // If the node `first` begins a call of a module that returns its input in evaluation mode, adds an
+  // instruction that skips the call in this mode.
+  void begin_bypass(std::size_t first) {
+    const auto& nodes = graph_.nodes;
+    if (first < bypass_end_ || !is_stochastic_depth(nodes[first])) return;
+    std::size_t end = first;
+    while (end < nodes.size() && nodes[end].module_path == nodes[first].module_path &&
+           is_stochastic_depth(nodes[end])) {
+      ++end;
+    }
+    bypass_end_ = end;
+    std::set<std::string> inside, inputs, outputs;
+    for (std::size_t i = first; i < end; ++i) {
+      for (const NamedArgument& input : nodes[i].inputs) {
+        for_each_tensor_name(input.argument, [&](const std::string& name) {
+          if (!inside.contains(name)) inputs.insert(name);
+        });
+      }
+      for (const Argument& output : nodes[i].outputs) {
+        for_each_tensor_name(output, [&](const std::string& name) { inside.insert(name); });
+      }
+    }
+    const auto note_output = [&](const std::string& name) {
+      if (inside.contains(name)) outputs.insert(name);
+    };
+    for (std::size_t i = end; i < nodes.size(); ++i) {
+      for (const NamedArgument& input : nodes[i].inputs) {
+        for_each_tensor_name(input.argument, note_output);
+      }
+    }
+    for (const Argument& output : graph_.outputs) for_each_tensor_name(output, note_output);
+    if (inputs.size() != 1 || outputs.size() != 1) {
+      plan_->fixed_modes_->push_back(where_);
+      return;
+    }
+    Instruction made = instruction(Kind::kBypass);
+    made.module = module(nodes[first], true);
+    made.operands.push_back(in_register(*inputs.begin()));
+    made.results.push_back({});  // end_bypass() adds the register
+    bypass_ = plan_->instructions_.size();
+    bypass_output_ = *outputs.begin();
+    plan_->instructions_.push_back(std::move(made));
+  }
+
+  void end_bypass(std::size_t last) {
+    if (!bypass_ || last + 1 != bypass_end_) return;
+    Instruction& bypass = plan_->instructions_[*bypass_];
+    bypass.results.front().registers.push_back(find(bypass_output_));
+    bypass.bypassed = plan_->instructions_.size() - *bypass_ - 1;
+    bypass_.reset();
   }
 
   Instruction instruction(Kind kind) const {
@@ -623,14 +698,36 @@ class Compiler {
         mark(mark, *operand);
       }
     }
+    note_releases();
     for (int& index : plan_->inputs_) {
       if (index >= 0 && !used[static_cast<std::size_t>(index)]) index = -1;
     }
   }
 
+  // What the skipped instructions would have released.
+  void note_releases() {
+    auto& instructions = plan_->instructions_;
+    for (std::size_t i = 0; i < instructions.size(); ++i) {
+      for (std::size_t j = 1; j <= instructions[i].bypassed; ++j) {
+        for (const Operand& operand : instructions[i + j].operands) {
+          for_each_last_use(operand, [&](int index) { instructions[i].released.push_back(index); });
+        }
+      }
+    }
+  }
+
+  template <class Visit>
+  static void for_each_last_use(const Operand& operand, const Visit& visit) {
+    for (const Operand& item : operand.items) for_each_last_use(item, visit);
+    if (operand.kind == Operand::Kind::kRegister && operand.is_last) visit(operand.index);
+  }
+
   const Graph& graph_;
   const CompileOptions& options_;
   std::shared_ptr<Plan> plan_;
+  std::size_t bypass_end_ = 0;            // the node after the last call that may be bypassed
+  std::optional<std::size_t> bypass_;     // the instruction whose call is being compiled
+  std::string bypass_output_;
   std::unordered_map<std::string, int> registers_;
   std::string where_;
 };

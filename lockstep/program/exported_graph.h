@@ -84,6 +84,7 @@ struct LOCKSTEP_API Node {
   std::vector<NamedArgument> inputs{};
   std::vector<Argument> outputs{};  ///< one for each value that the operator returns
   std::string module_path{};        ///< the Python module that made the call: "layer1.0.conv1"
+  std::string module_class{};       ///< the class of that module: "torch.nn.modules.conv.Conv2d"
   std::string source{};             ///< "net.py:12: x = self.conv1(x)"; empty if unknown
 };
 

@@ -216,6 +216,8 @@ void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& 
     case Kind::kWhile:
       values = run_while(instruction, values_of(operands, 0, frame, modules), modules);
       break;
+    case Kind::kBypass:
+      return;  // run() decides
     case Kind::kScan:
       values = run_scan(instruction, values_of(operands, 0, frame, modules), modules);
       break;
@@ -229,7 +231,16 @@ std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules
   Frame frame(registers_);
   for (std::size_t i = 0; i < inputs.size(); ++i) keep(std::move(inputs[i]), inputs_[i], frame);
   inputs.clear();
-  for (const Instruction& instruction : instructions_) {
+  for (std::size_t i = 0; i < instructions_.size(); ++i) {
+    const Instruction& instruction = instructions_[i];
+    if (instruction.kind == Instruction::Kind::kBypass) {
+      if (modules[static_cast<std::size_t>(instruction.module)]->is_training()) continue;
+      IValue value = value_of(instruction.operands.front(), frame, modules);
+      for (const int index : instruction.released) frame[static_cast<std::size_t>(index)] = {};
+      keep(std::move(value), instruction.results.front().registers.front(), frame);
+      i += instruction.bypassed;
+      continue;
+    }
     try {
       execute(instruction, frame, modules);
     } catch (const Error&) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -261,14 +262,16 @@ std::string source_line(std::string_view trace) {
   return best;
 }
 
-// The path of the innermost module in "L__self__,,net.Net;L__self__conv1,conv1,torch.nn....Conv2d".
-std::string innermost_module(std::string_view stack) {
+// The path and class of the innermost module in
+// "L__self__,,net.Net;L__self__conv1,conv1,torch.nn.modules.conv.Conv2d".
+std::pair<std::string, std::string> innermost_module(std::string_view stack) {
   std::string_view last = stack.substr(stack.rfind(';') + 1);
   const std::size_t path = last.find(',');
-  if (path == std::string_view::npos) return {};
-  last.remove_prefix(path + 1);
-  last = last.substr(0, last.find(','));
-  return last.starts_with('_') ? std::string() : std::string(last);
+  const std::size_t type = last.rfind(',');
+  if (path == std::string_view::npos || path == type) return {};
+  const std::string_view name = last.substr(path + 1, type - path - 1);
+  if (name.starts_with('_')) return {};  // a placeholder of nodes that no module made
+  return {std::string(name), std::string(last.substr(type + 1))};
 }
 
 Node read_node(const Place& place) {
@@ -278,7 +281,8 @@ Node read_node(const Place& place) {
   const Place metadata = place["metadata"];
   if (metadata.has("stack_trace")) node.source = source_line(metadata["stack_trace"].text());
   if (metadata.has("nn_module_stack")) {
-    node.module_path = innermost_module(metadata["nn_module_stack"].text());
+    std::tie(node.module_path, node.module_class) =
+        innermost_module(metadata["nn_module_stack"].text());
   }
   node.inputs = place["inputs"].list([](const Place& input) {
     return NamedArgument{input["name"].text(), read_argument(input["arg"])};
