@@ -2,7 +2,6 @@
 #pragma once
 
 #include <charconv>
-#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -40,15 +39,6 @@ CLI::Validator whole_number() {
 inline CLI::Validator not_empty() {
   return CLI::Validator(
       [](std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); }, "");
-}
-
-/// Throws ConfigError, which begins with `command`, if nothing is at the path given with --data.
-inline void require_data(const std::string& command, const std::string& path) {
-  std::error_code error;  // with one, a later message is better
-  if (std::filesystem::exists(path, error) || error) return;
-  throw ConfigError(str(command, ": --data ", path,
-                        " does not exist; give a folder of images, a pack, or the folder of a "
-                        "known data set's files"));
 }
 
 /// Declares options that are lists, separated by commas, whose parts may also be given one by one:

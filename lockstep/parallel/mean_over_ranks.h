@@ -25,7 +25,7 @@ namespace lockstep {
 
 /// Scales each rank's sum of losses so that the average of the ranks' gradients is the gradient of
 /// the mean over all ranks' valid elements, as in one process that has the whole batch. The ranks
-/// add up their counts in one all-reduce of a number, which overlaps with the forward. Not
+/// add up their counts in one all-reduce of two numbers, which overlaps with the forward. Not
 /// thread-safe.
 class LOCKSTEP_API MeanOverRanks {
  public:
@@ -35,7 +35,9 @@ class LOCKSTEP_API MeanOverRanks {
 
   /// Collective, without waiting for the other ranks. `count` is the number of valid elements on
   /// this rank in all batches of the step, which may be 0, or the sum of their weights: a tensor of
-  /// one element, on any device. Throws ConfigError for another tensor.
+  /// one element, on any device. Throws ConfigError for another tensor, once all ranks have called
+  /// start(): their of() then throws ConfigError, too. Over NCCL, which does not wait, it returns
+  /// NaN instead.
   void start(const torch::Tensor& count);
   void start(std::int64_t count);
 
@@ -44,16 +46,17 @@ class LOCKSTEP_API MeanOverRanks {
   /// is the loss of the batch. If the total is 0, returns sum * size. The result is at least
   /// float32. May be called for each of the batches of one start(), all but the last of which
   /// accumulate under no_sync(). Waits for the other ranks' start(); over NCCL the device waits,
-  /// not the host. Throws ConfigError before the first start().
+  /// not the host. Throws ConfigError before the first start(), and if a rank's last start() did.
   torch::Tensor of(const torch::Tensor& sum);
 
  private:
   void finish();
 
   ProcessGroup group_;
-  torch::Tensor total_;  // float64
-  WorkPtr work_;         // adds up total_; null if it has ended
+  torch::Tensor sums_;   // counts and refusals of the ranks, float64
+  WorkPtr work_;         // adds up sums_; null if it has ended
   torch::Tensor scale_;  // size / total
+  double refusals_ = 0;  // ranks whose count was refused; not read from a device
 };
 
 }  // namespace lockstep

@@ -56,8 +56,8 @@ constexpr ModeArgument kModeArguments[] = {
 };
 
 // Classes of modules that return their input in evaluation mode, by the end of their names:
-// timm.layers.drop.DropPath, torchvision.ops.stochastic_depth.StochasticDepth, and those that Hugging
-// Face calls ConvNextDropPath, SegformerDropPath, ...
+// timm.layers.drop.DropPath, torchvision.ops.stochastic_depth.StochasticDepth, and those that
+// Hugging Face calls ConvNextDropPath, SegformerDropPath, ...
 constexpr std::string_view kStochasticDepths[] = {"DropPath", "StochasticDepth"};
 
 constexpr std::string_view kBatchesTracked = "num_batches_tracked";
@@ -209,8 +209,8 @@ class Compiler {
     }
   }
 
-  // If the node `first` begins a call of a module that returns its input in evaluation mode, adds an
-  // instruction that skips the call in this mode.
+  // If the node `first` begins a call of a module that returns its input in evaluation mode, adds
+  // an instruction that skips the call in this mode.
   void begin_bypass(std::size_t first) {
     const auto& nodes = graph_.nodes;
     if (first < bypass_end_ || !is_stochastic_depth(nodes[first])) return;
@@ -725,8 +725,8 @@ class Compiler {
   const Graph& graph_;
   const CompileOptions& options_;
   std::shared_ptr<Plan> plan_;
-  std::size_t bypass_end_ = 0;            // the node after the last call that may be bypassed
-  std::optional<std::size_t> bypass_;     // the instruction whose call is being compiled
+  std::size_t bypass_end_ = 0;         // the node after the last call that may be bypassed
+  std::optional<std::size_t> bypass_;  // the instruction whose call is being compiled
   std::string bypass_output_;
   std::unordered_map<std::string, int> registers_;
   std::string where_;

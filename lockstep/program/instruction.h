@@ -38,7 +38,7 @@ struct Plan::Instruction {
     kInline,    ///< operands: arguments of graphs[0]
     kCond,      ///< operands: condition, arguments of graphs[0] and graphs[1]
     kWhile,     ///< operands: values that graphs[1] replaces while graphs[0] is true, others
-    kBypass,    ///< in evaluation mode, operand 0 is the result, and `bypassed` instructions are skipped
+    kBypass,    ///< in evaluation mode, skips `bypassed` instructions: operand 0 is the result
     kScan,      ///< operands: carried values, lists, others; graphs[0] for each row of the lists
   };
   Kind kind = Kind::kOperator;
@@ -46,12 +46,12 @@ struct Plan::Instruction {
   PythonOperator python = nullptr;
   std::vector<Operand> operands{};
   std::vector<std::shared_ptr<const Plan>> graphs{};
-  std::size_t carried = 0;   ///< how many values kWhile and kScan carry
-  std::size_t rows = 0;      ///< how many operands of kScan are lists
-  std::size_t bypassed = 0;       ///< how many instructions kBypass skips
-  std::vector<int> released{};    ///< registers whose last use is among the skipped instructions
-  int module = -1;                ///< the module whose mode kBypass reads
-  bool is_reversed = false;  ///< kScan begins with the last row
+  std::size_t carried = 0;      ///< how many values kWhile and kScan carry
+  std::size_t rows = 0;         ///< how many operands of kScan are lists
+  std::size_t bypassed = 0;     ///< how many instructions kBypass skips
+  std::vector<int> released{};  ///< registers whose last use is among the skipped instructions
+  int module = -1;              ///< the module whose mode kBypass reads
+  bool is_reversed = false;     ///< kScan begins with the last row
   /// For each value that the operator returns, its register; for a list one for each item. -1 drops
   /// the value.
   struct Result {

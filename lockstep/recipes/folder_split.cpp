@@ -173,14 +173,6 @@ void tell(const RecipeDataOptions& options, const std::string& text) {
   if (options.message) options.message(text);
 }
 
-// ConfigError if there is nothing at `directory`.
-void require_existing(const fs::path& directory, const std::string& recipe) {
-  std::error_code error;  // with one, a later message is better
-  if (fs::exists(directory, error) || error) return;
-  throw ConfigError(lockstep::str(recipe, ": --data ", directory.string(),
-                                  " does not exist; give a folder of images"));
-}
-
 // ConfigError if there are only training images. A class may be called train, and a folder of
 // classes may also hold its pack.
 void require_validation(const fs::path& directory, const std::string& recipe) {
@@ -493,7 +485,7 @@ bool has_own_parts(const fs::path& path) {
 
 RecipeData load_train_and_val(const RecipeDataOptions& options, const std::string& recipe) {
   const fs::path directory = options.directory.value();
-  require_existing(directory, recipe);
+  data::require_data(directory, recipe + ": --data ");
   for (const char* part : {"train", "val"}) {
     if (has_part(directory, part, kFolderEnding)) continue;
     throw ConfigError(lockstep::str(recipe, ": --data ", directory.string(), " has no folder '",

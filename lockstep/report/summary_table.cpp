@@ -199,8 +199,8 @@ void SummaryTable::on_run_begin(const RunInfo& info) {
 void SummaryTable::on_run_end(const RunReport& report) {
   out_ << '\n';
   if (report.already_complete) {
-    out_ << "the run is complete: all its steps were done before, and nothing was trained now; "
-            "raise --max-epochs or --max-steps to go on\n";
+    out_ << "the run is complete: all its steps were done before, so nothing was trained; raise "
+            "--max-epochs or --max-steps to continue it\n";
   }
   std::vector<EpochReport> epochs = earlier_;
   epochs.insert(epochs.end(), report.epochs.begin(), report.epochs.end());

@@ -89,8 +89,10 @@ struct LOCKSTEP_API TrainerOptions {
   /// the batches of an epoch.
   std::optional<std::int64_t> val_check_interval{};
   /// Number of batches of each rank to evaluate before the first step, which exposes errors in the
-  /// evaluation before an epoch has been spent. The results are dropped. If early_stopping or the
-  /// schedule watches a value that the task names, at least one batch is evaluated.
+  /// evaluation before an epoch has been spent. The results are dropped. If early_stopping, the
+  /// schedule or CheckpointOptions::save_top_k watches a value of the evaluations, at least one
+  /// batch is evaluated. A run that fails in this evaluation has not told its listeners that it
+  /// begins, and has made no folder of checkpoints.
   std::int64_t num_sanity_val_steps = 0;
 
   // --- Optimization ---

@@ -108,6 +108,10 @@ std::int64_t TrainingRun::test_batches() const {
 
 bool TrainingRun::all_steps_done() const { return position_.total >= total_steps(); }
 
+bool TrainingRun::already_complete() const {
+  return resumes_ && (all_steps_done() || stopped_early());
+}
+
 bool TrainingRun::finished() const {
   if (all_steps_done() || stop_.requested() || stopped_early()) return true;
   return stop_.out_of_time() && position_.epoch > options_.min_epochs;
@@ -130,8 +134,10 @@ RunReport TrainingRun::run() {
                            .matmul_precision = options_.matmul_precision});
   if (!options_.device.is_cpu()) device_timer_.emplace(options_.device);
   prepare();
-  begin();
+  // Before the listeners make files of the run: one that cannot be evaluated leaves none.
   check_sanity();
+  prepare_checkpoints();
+  begin();
   begin_training();
   std::vector<EpochReport> epochs;
   while (!finished()) {

@@ -87,6 +87,7 @@ class TrainingRun {
 
   void complete_info();
   void prepare();
+  void begin_traces();
   void couple();
   void watch_gpus();
   void prepare_average();
@@ -158,6 +159,7 @@ class TrainingRun {
   bool stopped_early() const;  // by early stopping
   bool interrupted() const;    // by a request or the time limit
   bool all_steps_done() const;
+  bool already_complete() const;  // when it was resumed
   std::int64_t steps_of(std::int64_t batches) const;
   std::int64_t loader_epoch() const;  // epoch of the training data, from 0
   std::int64_t batches_per_epoch() const;

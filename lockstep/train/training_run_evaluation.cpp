@@ -14,10 +14,11 @@ namespace {
 
 constexpr const char* kTrainLoss = "train_loss";
 
-// Prefixes of the messages about the value that each of them watches.
-constexpr const char* kPlateauOwner = "schedule plateau";
-constexpr const char* kStoppingOwner = "early stopping";
-constexpr const char* kBestOwner = "save_top_k";
+// Prefixes of the messages about the value that each of them watches. The program puts its flags in
+// their place.
+constexpr const char* kPlateauOwner = "PlateauOptions::monitor";
+constexpr const char* kStoppingOwner = "TrainerOptions::early_stopping";
+constexpr const char* kBestOwner = "CheckpointOptions::save_top_k";
 
 std::vector<std::string> value_names_of(const Evaluation& evaluation) {
   std::vector<std::string> names;
@@ -66,23 +67,23 @@ std::vector<TrainingRun::WatchedName> TrainingRun::watched_names() const {
 void TrainingRun::require_watched_values() const {
   for (const auto& [owner, metric] : watched_names()) {
     if (metric == kTrainLoss || test_loader_) continue;
+    const char* const remedy = test_batches() == 0 ? "raise TrainerOptions::limit_val_batches"
+                                                   : "give it a validation loader";
     throw ConfigError(lockstep::str(owner, ": watches '", metric,
-                                    "' of the evaluations, but this run has none; give it a "
-                                    "validation loader, or watch ",
-                                    kTrainLoss));
+                                    "' of the evaluations, but this run has none; ", remedy,
+                                    ", or watch ", kTrainLoss));
   }
 }
 
-// The names of a task's values are known only after an evaluation. One batch is therefore evaluated
-// first, so that a misspelt name does not cost the first epoch. Names are equal on all ranks, so
-// all fail alike.
+// The names of a task's values, and whether it has a loss, are known only after an evaluation. One
+// batch is therefore evaluated first, so that a misspelt name does not cost the first epoch. Names
+// are equal on all ranks, so all fail alike.
 void TrainingRun::check_sanity() {
   if (!test_loader_ || finished()) return;
   const std::vector<WatchedName> watched = watched_names();
-  const bool names_values = std::ranges::any_of(watched, [](const WatchedName& each) {
-    return each.metric != kTrainLoss && each.metric != "loss";
-  });
-  const std::int64_t least = names_values ? 1 : 0;
+  const bool watches_values = std::ranges::any_of(
+      watched, [](const WatchedName& each) { return each.metric != kTrainLoss; });
+  const std::int64_t least = watches_values ? 1 : 0;
   const std::int64_t batches =
       std::min(std::max(options_.num_sanity_val_steps, least), test_batches());
   if (batches == 0) return;

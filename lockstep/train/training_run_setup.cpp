@@ -59,12 +59,6 @@ void TrainingRun::prepare() {
   }
   require_watched_values();
   require_whole_module();
-  if (options_.profiler.kind == Profiler::kTrace && strategy_.group().rank() == 0) {
-    operations_.emplace(options_.profiler, !options_.device.is_cpu());
-  }
-  if (!options_.trace.file.empty()) {
-    trace_.emplace(options_.trace, strategy_.group().rank() == 0, !options_.device.is_cpu());
-  }
   // The strategy and the optimizer must see the parameters in their final place.
   {
     const SecondsScope scope(info_.setup.model);
@@ -74,12 +68,23 @@ void TrainingRun::prepare() {
   summarize_module();
   prepare_average();
   const NamedTensors resumed = resumes_ ? resume() : NamedTensors();
+  begin_traces();
   couple();
   watch_gpus();
   if (resumes_) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
   prepare_graph();
-  prepare_checkpoints();
+}
+
+// A run that is already complete has no step to record. It keeps the files of its steps.
+void TrainingRun::begin_traces() {
+  if (already_complete()) return;
+  const bool writes = strategy_.group().rank() == 0;
+  const bool on_gpu = !options_.device.is_cpu();
+  if (options_.profiler.kind == Profiler::kTrace && writes) {
+    operations_.emplace(options_.profiler, on_gpu);
+  }
+  if (!options_.trace.file.empty()) trace_.emplace(options_.trace, writes, on_gpu);
 }
 
 // Makes the module's parallel form and the optimizers.
@@ -153,7 +158,7 @@ void TrainingRun::begin() {
   info_.learning_rate = plateau_ ? plateau_->lr() : (*optimizer_)->lr();
   info_.first_epoch = position_.epoch;
   info_.first_step = position_.step;
-  info_.already_complete = resumes_ && (all_steps_done() || stopped_early());
+  info_.already_complete = already_complete();
   info_.max_epochs = options_.max_epochs;
   info_.steps_per_epoch = steps_per_epoch();
   info_.parameters = trainable_scalars(task_.module());

@@ -212,10 +212,15 @@ TEST_F(PackedImages, ArePartOfWhatAPathMayLeadTo) {
   EXPECT_THAT(message_of<DataError>(
                   [&] { data::open_images(path, {.max_image_pixels = 99}).read(0, reader); }),
               HasSubstr("at most 99 are allowed"));
-  EXPECT_EQ(message_of<DataError>([&] { data::open_images(out / "none"); }),
-            (out / "none").string() +
-                " does not exist; give a folder with a subfolder of images for each class, or a "
-                "file made by `lockstep data pack`");
+  const std::string refusal =
+      (out / "none").string() +
+      " does not exist; give a folder with a subfolder of images for each class, a file made by "
+      "`lockstep data pack`, or the folder of a known data set's files";
+  EXPECT_EQ(message_of<ConfigError>([&] { data::open_images(out / "none"); }), refusal);
+  EXPECT_EQ(message_of<ConfigError>([&] { data::require_data(out / "none", "train: --data "); }),
+            "train: --data " + refusal);
+  EXPECT_NO_THROW(data::require_data(path));
+  EXPECT_NO_THROW(data::require_data(std::string(300, 'x'))) << "reading it says what is wrong";
   EXPECT_THAT(message_of<DataError>([&] { data::open_images(folder / "cat/0.png"); }),
               HasSubstr("0.png is not a packed image file"));
   using formats::PackKind;

@@ -76,7 +76,10 @@ TEST(RandomSplit, RefusesWhatDoesNotCoverTheDataSet) {
   EXPECT_THAT(of_lengths({5, 5}), HasSubstr(sum));
   EXPECT_THAT(of_lengths({5, 7}), HasSubstr("got 5, 7"));
   EXPECT_THAT(of_lengths({INT64_MAX, INT64_MAX}), HasSubstr(sum));
-  EXPECT_THAT(of_lengths({11, 0}), HasSubstr("part 1 of numbers gets 0 images"));
+  EXPECT_EQ(of_lengths({11, 0}),
+            "random_split: part 1 of numbers gets 0 images, expected at least 1");
+  EXPECT_EQ(of_lengths({5, 7}),
+            "random_split: lengths must sum to the 11 images of numbers, got 5, 7");
   EXPECT_THAT(of_lengths({12, -1}), HasSubstr("gets -1 images"));
   const auto of_fractions = [&](const std::vector<double>& fractions) {
     return message_of<ConfigError>([&] { random_split(dataset, fractions); });

@@ -5,9 +5,12 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::testing_support {
 namespace {
@@ -111,10 +114,16 @@ TEST(SyntheticDigits, LookLikeInkOnBlack) {
 }
 
 TEST(SyntheticDigits, RefuseBadOptions) {
-  EXPECT_THROW(make_synthetic_digits(Split::kTest, {.count = -1}), ConfigError);
-  EXPECT_THROW(make_synthetic_digits(Split::kTest, {.threads = 0}), ConfigError);
-  EXPECT_THROW(make_synthetic_digits(Split::kTest, {.count = 10'000'001}), ConfigError);
-  EXPECT_THROW(make_synthetic_digits(Split::kTest, {.threads = 1025}), ConfigError);
+  const std::pair<SyntheticDigitsOptions, const char*> cases[] = {
+      {{.count = -1}, "count must be from 0 to 10000000, got -1"},
+      {{.count = 10'000'001}, "count must be from 0 to 10000000, got 10000001"},
+      {{.threads = 0}, "threads must be from 1 to 1024, got 0"},
+      {{.threads = 1025}, "threads must be from 1 to 1024, got 1025"}};
+  for (const auto& [options, message] : cases) {
+    EXPECT_EQ(
+        message_of<ConfigError>([&, &o = options] { make_synthetic_digits(Split::kTest, o); }),
+        std::string("make_synthetic_digits: ") + message);
+  }
 }
 
 }  // namespace

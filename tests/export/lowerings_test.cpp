@@ -128,6 +128,35 @@ TEST_F(Lowerings, DependOnTheArguments) {
       {"a size",
        [](const Tensor& x) { return at::upsample_bilinear2d(x.unsqueeze(1), {4, 8}, false); },
        {"Unsqueeze", "Shape", "Concat", "Resize"}},
+      // One Resize if all pixels of all sides are repeated equally often; otherwise a Gather for
+      // each side that changes.
+      {"pixels that are repeated",
+       [](const Tensor& x) { return at::upsample_nearest2d(x.unsqueeze(1), {6, 16}); },
+       {"Unsqueeze", "Shape", "Concat", "Resize"}},
+      {"pixels that are repeated along one side",
+       [](const Tensor& x) { return at::_upsample_nearest_exact2d(x.unsqueeze(1), {9, 8}); },
+       {"Unsqueeze", "Shape", "Concat", "Resize"}},
+      {"pixels that are repeated along the last side only",
+       [](const Tensor& x) { return at::upsample_nearest2d(x.unsqueeze(1), {5, 16}); },
+       {"Unsqueeze", "Gather", "Gather"}},
+      {"pixels that are repeated along the first side only",
+       [](const Tensor& x) { return at::upsample_nearest2d(x.unsqueeze(1), {6, 13}); },
+       {"Unsqueeze", "Gather", "Gather"}},
+      {"pixels of which a side is left as it is",
+       [](const Tensor& x) { return at::upsample_nearest2d(x.unsqueeze(1), {3, 13}); },
+       {"Unsqueeze", "Gather"}},
+      {"fewer pixels",
+       [](const Tensor& x) { return at::upsample_nearest2d(x.unsqueeze(1), {3, 4}); },
+       {"Unsqueeze", "Gather"}},
+      {"a source as large as its index",
+       [](const Tensor& x) {
+         const Tensor part = x.slice(2, 0, 1);
+         return x.scatter(2, part.to(torch::kLong), part);
+       },
+       {"Slice", "Cast", "ScatterElements"}},
+      {"a source larger than its index",
+       [](const Tensor& x) { return x.scatter(2, x.slice(2, 0, 1).to(torch::kLong), x); },
+       {"Slice", "Cast", "Slice", "ScatterElements"}},
       {"aligned corners without aliasing",
        [](const Tensor& x) { return at::_upsample_bilinear2d_aa(x.unsqueeze(1), {2, 4}, true); },
        {"Unsqueeze", "Transpose", "MatMul", "Transpose", "MatMul"}},
@@ -384,6 +413,27 @@ TEST_F(Lowerings, RefuseArgumentsWithTheReason) {
     const char* reason;
   };
   const Case cases[] = {
+      {[](const Tensor& x) {
+         return at::upsample_bilinear2d(x.to(torch::kByte).unsqueeze(1), {6, 16}, false);
+       },
+       "aten::upsample_bilinear2d", "whole numbers can be resized in nearest modes only"},
+      {[](const Tensor& x) {
+         return x.index({torch::indexing::Slice(), torch::tensor({true, false, true})});
+       },
+       "aten::index", "a mask as index gives sizes that vary; use where() or masked_fill()"},
+      {[](const Tensor& x) {
+         return at::l1_loss(x.to(torch::kLong), x.to(torch::kLong), at::Reduction::Sum);
+       },
+       "aten::l1_loss",
+       "a loss of whole numbers that is added up or of another type; use to() before it"},
+      {[](const Tensor& x) { return at::einsum("bij->bi", {x.to(torch::kLong)}); }, "aten::einsum",
+       "a sum of whole numbers over a dimension of one argument; use sum()"},
+      {[](const Tensor& x) {
+         return at::instance_norm(x.transpose(0, 1), {}, {}, {}, {}, true, 0.1, 1e-5, false);
+       },
+       "aten::instance_norm", "the number of channels follows the batch; expected a fixed size"},
+      {[](const Tensor& x) { return at::group_norm(x.transpose(0, 1), 1); }, "aten::group_norm",
+       "the number of channels follows the batch; expected a fixed size"},
       {[](const Tensor& x) { return x.repeat_interleave(0); }, "aten::repeat_interleave",
        "repeats of 0 without a dimension"},
       {[](const Tensor& x) { return x.to(torch::kChar) + 300; }, "aten::add",

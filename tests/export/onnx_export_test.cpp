@@ -590,7 +590,8 @@ TEST_F(OnnxExportTest, ChecksItsOptions) {
   EXPECT_THAT(message(inputs, {.output_names = {"a", "b"}}),
               HasSubstr("output_names must name all 1 outputs, got 2"));
   EXPECT_THAT(message(inputs, {.input_names = {"a", "b"}}), HasSubstr("input_names"));
-  EXPECT_THAT(message(inputs, {.input_names = {"a"}, .output_names = {"a"}}), HasSubstr("'a'"));
+  EXPECT_THAT(message(inputs, {.input_names = {"a"}, .output_names = {"a"}}),
+              HasSubstr("export_onnx: two inputs or outputs have the name 'a'"));
 }
 
 }  // namespace

@@ -34,7 +34,9 @@ TEST(Cifar10, RefusesWhatIsWrong) {
        "got 9218 bytes, expected 3 records of 3073 bytes (9219)"},
       {right + "x", "got 9220 bytes"},
       {cifar_records(4), "got 12292 bytes"},
-      {label, "record 2 has label 10, expected 0 to 9"},
+      {label,
+       "x: record 2 has label 10, expected 0 to 9: the file is damaged or not CIFAR-10's binary "
+       "version"},
   };
   for (const Case& c : cases) {
     try {

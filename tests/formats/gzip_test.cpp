@@ -7,6 +7,7 @@
 
 #include <lockstep/core/error.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -30,7 +31,15 @@ TEST(Gunzip, GivesBackWhatWasCompressed) {
 TEST(Gunzip, StatesTheSizeWithoutUnpacking) {
   const std::string compressed = gzip(pattern(2000));
   EXPECT_EQ(formats::gzip_stated_bytes(as_bytes(compressed), "x.gz"), 2000U);
-  EXPECT_THROW(formats::gzip_stated_bytes(as_bytes(compressed).first(17), "x.gz"), DataError);
+  EXPECT_EQ(message_of<DataError>(
+                [&] { formats::gzip_stated_bytes(as_bytes(compressed).first(17), "x.gz"); }),
+            "x.gz: truncated gzip file of 17 bytes");
+  // Any 18 bytes may be a header and a trailer, whose last four are the size.
+  std::string least = compressed.substr(0, 14) + "\4\3\2\1";
+  EXPECT_EQ(formats::gzip_stated_bytes(as_bytes(least), "x.gz"), 0x01020304U);
+  least[1] = '\0';
+  EXPECT_EQ(message_of<DataError>([&] { formats::gzip_stated_bytes(as_bytes(least), "x.gz"); }),
+            "x.gz: not a gzip file (it does not begin with 1f 8b)");
   EXPECT_THROW(formats::gzip_stated_bytes(as_bytes(pattern(2000)), "x.gz"), DataError);
 }
 
@@ -56,13 +65,20 @@ TEST(Gunzip, RefusesWhatIsWrong) {
       {"wrong checksum", with_byte(8, 1), kMaximumBytes, "damaged or truncated"},
       {"claims one byte less", with_byte(4, 1), kMaximumBytes, "damaged or truncated"},
       {"claims 256 bytes less", with_byte(3, 1), kMaximumBytes, "damaged or truncated"},
-      {"claims gigabytes", with_byte(1, 0x40), kMaximumBytes, "at most 1048576 are expected"},
+      {"claims gigabytes", with_byte(1, 0x40), kMaximumBytes, ", at most 1048576 are expected"},
       {"claims more than deflate can", with_byte(2, 0x70), std::size_t{1} << 40, "cannot hold"},
-      {"larger than allowed", right, text.size() - 1, "would unpack to 2000 bytes"},
+      {"larger than allowed", right, text.size() - 1,
+       "x.gz: would unpack to 2000 bytes, at most 1999 are expected"},
       {"bit in the stream", with_byte(right.size() / 2, 4), kMaximumBytes, "damaged or truncated"},
       {"trailing bytes", right + right.substr(right.size() - 8), kMaximumBytes, "8 bytes follow"},
       {"two members", right + right, kMaximumBytes, "bytes follow the end"},
   };
+  const std::string impossible = with_byte(2, 0x70);
+  EXPECT_EQ(message_of<DataError>([&] { unpack(impossible, std::size_t{1} << 40); }),
+            str("x.gz: damaged or truncated gzip file (claims ", 2000 + 0x70'0000, " bytes, which ",
+                impossible.size(), " compressed bytes cannot hold)"));
+  EXPECT_EQ(message_of<DataError>([&] { unpack(right + right); }),
+            str("x.gz: ", right.size(), " bytes follow the end of the gzip data"));
   for (const Case& c : cases) {
     try {
       unpack(c.compressed, c.maximum_bytes);

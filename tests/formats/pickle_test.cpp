@@ -470,6 +470,38 @@ TEST(Pickle, RefusesWhatIsWrong) {
     EXPECT_THAT(message, ::testing::HasSubstr(c.message));
     EXPECT_EQ(message.find('\n'), std::string::npos);
   }
+  // A message gives the place of the opcode that is refused, and what it got.
+  const std::string storage = "(" + pickled_text("storage") + "ctorch\nFloatStorage\n" +
+                              pickled_text("0") + pickled_text("cpu") + "K\1tQ";
+  const std::pair<std::string, const char*> kinds[] = {
+      {"N", "None"},
+      {"\x88", "a truth value"},
+      {"K\1", "a whole number"},
+      {"G\0\0\0\0\0\0\0\0"s, "a number"},
+      {pickled_text("k"), "a text"},
+      {"c__builtin__\nbytes\n)R", "bytes"},
+      {")", "a tuple"},
+      {"]", "a list"},
+      {"}", "a dictionary"},
+      {storage, "a storage"},
+      {tensor_pickle("K\1", "K\0"s, "K\1\x85", "K\1\x85").substr(2), "a tensor"}};
+  for (const auto& [value, kind] : kinds) {
+    const std::string opcodes = value.ends_with('.') ? value.substr(0, value.size() - 1) : value;
+    EXPECT_EQ(message_of_pickle(protocol_2(opcodes + ")R.")),
+              str("x: byte ", 2 + opcodes.size() + 1, ": calls ", kind, ", expected a function"));
+  }
+  EXPECT_THAT(message_of_pickle(protocol_2("K\1K\2\x87.")),
+              ::testing::EndsWith("byte 6: the opcode needs 3 values, there are 2"));
+  EXPECT_THAT(message_of_pickle(protocol_2("K\1(K\2\x86.")),
+              ::testing::EndsWith("byte 7: the opcode needs 2 values, there are 1"));
+  const std::string longest(200, 'a');
+  EXPECT_THAT(message_of_pickle(protocol_2("c" + longest + "\n" + longest + "\n.")),
+              ::testing::HasSubstr("the file names " + longest + '.' + longest + ','));
+  for (const std::string& names : {longest + "a\nb\n", "b\n" + longest + "a\n"}) {
+    EXPECT_THAT(
+        message_of_pickle(protocol_2("c" + names + ".")),
+        ::testing::EndsWith("a name holds something else than at most 200 printable characters"));
+  }
   EXPECT_THAT(message_of_pickle("\x80\x04K\1."),
               ::testing::HasSubstr("pickle protocol 4, expected 2"));
   EXPECT_THAT(message_of_pickle("K\1."), ::testing::HasSubstr("not a pickle"));

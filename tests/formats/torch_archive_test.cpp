@@ -2,7 +2,11 @@
 #include <lockstep/formats/torch_file.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -15,6 +19,8 @@
 
 namespace lockstep::testing_support {
 namespace {
+
+using namespace std::string_literals;
 
 std::string archive_of_python() {
   return pack({.pickle = python_state_pickle(), .storages = {{"0", pattern(24)}}});
@@ -71,6 +77,68 @@ TEST(TorchArchive, MayHaveSizesInItsDirectoryOnly) {
             str("x: entry 'archive/data.pkl' is damaged: what stands at byte ", entry,
                 " is not its header"))
       << "the flags of the two contradict each other";
+}
+
+// A program that reads such files may ask for each of these entries.
+TEST(TorchArchive, IsWrittenWithTheEntriesOfTorchSave) {
+  const std::string data = pattern(8);
+  const std::string file =
+      serialize_torch_file({{"a", {"F32", {1}, {1}, 0, as_bytes(data).first(4)}},
+                            {"b", {"F8_E5M2", {4}, {1}, 0, as_bytes(data).subspan(4)}}});
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (const auto& entry : torch_file::read_zip(as_bytes(file), "x")) {
+    const auto* begin = reinterpret_cast<const char*>(entry.content.data());
+    entries.emplace_back(entry.name, std::string(begin, entry.content.size()));
+  }
+  ASSERT_EQ(entries.size(), 5U);
+  EXPECT_EQ(entries[0].first, "archive/data.pkl");
+  EXPECT_EQ(entries[1], std::pair("archive/byteorder"s, "little"s));
+  EXPECT_EQ(entries[2], std::pair("archive/data/0"s, data.substr(0, 4)));
+  EXPECT_EQ(entries[3], std::pair("archive/data/1"s, data.substr(4)));
+  EXPECT_EQ(entries[4], std::pair("archive/version"s, "3\n"s));
+
+  const TorchFile parsed = parse_torch_file(as_bytes(file), "x");
+  const auto& content = std::get<PickleDict>(parsed.content->content);
+  const struct {
+    const char* name;
+    const char* type;
+    const char* key;
+    const char* dtype;
+  } tensors[] = {{"a", "FloatStorage", "0", ""}, {"b", "UntypedStorage", "1", "float8_e5m2"}};
+  for (const auto& expected : tensors) {
+    const auto& tensor = std::get<PickleTensor>(content.find(expected.name)->content);
+    EXPECT_EQ(tensor.storage->type, expected.type);
+    EXPECT_EQ(tensor.storage->key, expected.key);
+    EXPECT_EQ(tensor.storage->location, "cpu");
+    EXPECT_EQ(tensor.storage->elements, std::string(expected.name) == "a" ? 1 : 4);
+    EXPECT_EQ(tensor.dtype, expected.dtype);
+  }
+}
+
+// The last storage of a file of the format before PyTorch 1.6 may hold nothing: then the file ends
+// with its count.
+TEST(LegacyTorchFile, MayEndWithAnEmptyStorage) {
+  const std::string whole = legacy_torch_file();
+  const std::string before = whole.substr(0, whole.find("\x80\x02"
+                                                        "ccollections"));
+  const std::string keys = "\x80\x02]q\0"s + pickled_text("0") + "q\1a.";
+  const auto file_with = [&](const std::string& elements, std::uint64_t count) {
+    return before + tensor_pickle(elements + "N", "K\0"s, "K\0\x85"s, "K\1\x85") + keys +
+           little_endian_64(count);
+  };
+  const std::string file = file_with("K\0"s, 0);
+  const TorchFile parsed = parse_torch_file(as_bytes(file), "x");
+  ASSERT_EQ(parsed.tensors.size(), 1U);
+  EXPECT_EQ(parsed.tensors[0].second.shape, std::vector<std::int64_t>{0});
+  EXPECT_TRUE(parsed.tensors[0].second.storage.empty());
+  EXPECT_FALSE(parsed.has_checksums);
+  EXPECT_EQ(refusal_of_archive(file.substr(0, file.size() - 1)),
+            "x: the file ends before a storage (truncated)");
+  EXPECT_EQ(refusal_of_archive(file_with("K\0"s, 1)),
+            "x: storage '0' claims 1 elements, the file holds 0 more bytes (truncated)");
+  EXPECT_EQ(refusal_of_archive(file_with("K\0"s, std::uint64_t{1} << 56)),
+            "x: storage '0' claims 72057594037927936 elements, the file holds 0 more bytes "
+            "(truncated)");
 }
 
 }  // namespace

@@ -340,8 +340,9 @@ TEST(Capturable, KeepsTheStepsOfParametersOfOneRunApart) {
 TEST(Capturable, RefusesParametersOnSeveralDevicesAndSparseGradients) {
   const Tensors apart = {torch::zeros({16}), torch::zeros({16}, torch::kMeta)};
   Optimizer on_two(named(apart), SgdOptions{});
-  EXPECT_THAT(message_of<ConfigError>([&] { on_two.set_capturable(true); }),
-              HasSubstr("p0 is on cpu and p1 on meta; make an optimizer for each device"));
+  EXPECT_EQ(message_of<ConfigError>([&] { on_two.set_capturable(true); }),
+            "sgd: a capturable optimizer has its learning rate on one device, but p0 is on cpu and "
+            "p1 on meta; make an optimizer for each device");
 
   torch::nn::Embedding layer(torch::nn::EmbeddingOptions(4, 16).sparse(true));
   Optimizer optimizer(*layer, SgdOptions{});
@@ -349,6 +350,24 @@ TEST(Capturable, RefusesParametersOnSeveralDevicesAndSparseGradients) {
   layer->forward(torch::tensor({1})).sum().backward();
   EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step(); }),
               HasSubstr("sgd: the gradient of weight is sparse"));
+}
+
+TEST(Capturable, RefusesToSkipByWhatIsNotOneFloatOnItsDevice) {
+  const Tensors parameters = {torch::ones({16})};
+  parameters[0].mutable_grad() = torch::ones({16});
+  Optimizer optimizer(named(parameters), SgdOptions{.lr = 0.5});
+  optimizer.set_capturable(true);
+  for (const torch::Tensor& found_inf :
+       {torch::zeros({}, torch::kDouble), torch::zeros({2}), torch::zeros({}, torch::kMeta)}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step_unless(found_inf); }),
+                ::testing::AllOf(::testing::StartsWith("sgd: found_inf is "),
+                                 ::testing::EndsWith(", expected one Float on cpu, where the "
+                                                     "parameters are; make the GradScaler for that "
+                                                     "device")));
+    EXPECT_TRUE(parameters[0].equal(torch::ones({16})));
+  }
+  optimizer.step_unless(torch::zeros({1}));
+  EXPECT_TRUE(parameters[0].equal(torch::full({16}, 0.5F)));
 }
 
 // A skipped step changes no parameter, no state and no count.

@@ -396,6 +396,48 @@ TEST(GradScaler, NamesItsState) {
   EXPECT_EQ(state[1].second.item<double>(), 0);
 }
 
+// The factor is max_norm / (norm + 1e-6), as in PyTorch, and at most 1.
+TEST(ClipGradNorm, AddsASmallNumberToTheNorm) {
+  struct Case {
+    double gradient, max_norm, expected;
+  };
+  for (const Case& c :
+       {Case{1e-6, 5e-7, 1e-6 * (5e-7 / (1e-6 + 1e-6))}, Case{3, 3, 3 * (3 / (3 + 1e-6))},
+        Case{3, 3 + 2e-6, 3}, Case{0, 0, 0}, Case{0, 1, 0}, Case{-8, 2, -8 * (2 / (8 + 1e-6))}}) {
+    const auto parameter = torch::zeros({1}, torch::dtype(torch::kFloat64).requires_grad(true));
+    parameter.mutable_grad() = torch::full({1}, c.gradient, torch::kFloat64);
+    EXPECT_DOUBLE_EQ(clip_grad_norm_({parameter}, c.max_norm).item<double>(), std::abs(c.gradient));
+    EXPECT_NEAR(parameter.grad().item<double>(), c.expected, 1e-12 * std::abs(c.expected));
+  }
+}
+
+// A call in the wrong order is refused and changes nothing.
+TEST(GradScaler, IsCalledInItsOrder) {
+  using testing_support::message_of;
+  constexpr const char* kNeedsOne = "GradScaler: update() needs an unscale_() or a step() before";
+  GradScaler scaler({.init_scale = 4});
+  EXPECT_EQ(message_of<ConfigError>([&] { scaler.update(); }), kNeedsOne);
+  const torch::Tensor half = torch::full({2}, 8.0, torch::kHalf);
+  const torch::Tensor gradient = torch::full({2}, 8.0F);
+  EXPECT_EQ(message_of<ConfigError>([&] { scaler.unscale_({half}); }),
+            "GradScaler: got float16 gradients; keep the parameters float32 and let autocast do "
+            "the rest");
+  EXPECT_EQ(message_of<ConfigError>([&] { scaler.update(); }), kNeedsOne);
+  scaler.unscale_({gradient});
+  EXPECT_EQ(message_of<ConfigError>([&] { scaler.unscale_({gradient}); }),
+            "GradScaler: unscale_() was called twice in a step; call update() after each");
+  int steps = 0;
+  EXPECT_TRUE(scaler.step({gradient}, [&] { ++steps; }));
+  EXPECT_TRUE(gradient.equal(torch::full({2}, 2.0F))) << "divided once";
+  EXPECT_TRUE(half.equal(torch::full({2}, 8.0, torch::kHalf)));
+  EXPECT_EQ(steps, 1);
+  scaler.update();
+  EXPECT_EQ(message_of<ConfigError>([&] { scaler.update(); }), kNeedsOne);
+  EXPECT_TRUE(scaler.step({gradient}, [&] { ++steps; }));
+  EXPECT_TRUE(gradient.equal(torch::full({2}, 0.5F))) << "of the next step";
+  EXPECT_EQ(steps, 2);
+}
+
 TEST(ClipGradNorm, NamesTheNormThatIsNotFinite) {
   const Tensors gradients = {torch::tensor({1.0F, kInfinity}), torch::ones({2}), torch::empty({0})};
   EXPECT_EQ(testing_support::message_of<Error>(

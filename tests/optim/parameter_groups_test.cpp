@@ -197,6 +197,34 @@ TEST(ParameterGroups, AreToldApartByEveryOption) {
   }
 }
 
+// Checkpoints have these names and values.
+TEST(OptimizerSettings, NameEveryOption) {
+  using Settings = std::map<std::string, std::string>;
+  EXPECT_EQ(
+      to_settings(SgdOptions{.lr = 0.25, .momentum = 0.5, .weight_decay = 0.125, .nesterov = true}),
+      (Settings{{"optimizer", "sgd"},
+                {"lr", "0.25"},
+                {"momentum", "0.5"},
+                {"weight_decay", "0.125"},
+                {"nesterov", "true"}}));
+  const Settings adam = {{"optimizer", "adam"}, {"lr", "0.25"},      {"betas", "0.5 0.75"},
+                         {"eps", "0.0625"},     {"amsgrad", "true"}, {"weight_decay", "0.125"}};
+  EXPECT_EQ(to_settings(AdamOptions{.lr = 0.25,
+                                    .beta1 = 0.5,
+                                    .beta2 = 0.75,
+                                    .eps = 0.0625,
+                                    .weight_decay = 0.125,
+                                    .amsgrad = true}),
+            adam);
+  EXPECT_EQ(to_settings(AdamWOptions{}), (Settings{{"optimizer", "adamw"},
+                                                   {"lr", "0.001"},
+                                                   {"betas", "0.9 0.999"},
+                                                   {"eps", "1e-08"},
+                                                   {"weight_decay", "0.01"},
+                                                   {"amsgrad", "false"}}));
+  EXPECT_EQ(to_settings(SgdOptions{}).at("nesterov"), "false");
+}
+
 TEST(ParameterGroups, HaveMomentaThatAreSetTogether) {
   const Tensors parameters = {torch::zeros({1}), torch::zeros({1})};
   for (const auto& parameter : parameters) parameter.mutable_grad() = torch::ones({1});

@@ -249,5 +249,32 @@ TEST(MeanOverRanks, RefusesWhatIsNoCount) {
   EXPECT_EQ(errors, no_errors(1));
 }
 
+// No rank waits until the deadline, and the next step is a usual one.
+TEST(MeanOverRanks, RefusesOnAllRanksWhatOneRankPassed) {
+  for (const char* backend : {"shm", "gloo"}) {
+    const auto errors = run_group(3, backend, [](ProcessGroup group) {
+      MeanOverRanks mean(group);
+      const torch::Tensor count = torch::ones(group.rank() == 1 ? 2 : 1);
+      const std::string refusal = message_of<ConfigError>([&] {
+        mean.start(count);
+        mean.of(torch::ones({}));
+      });
+      const std::string expected =
+          group.rank() == 1 ? "MeanOverRanks: start() needs the number of valid elements, a tensor "
+                              "of one element; got Float [2]; use y.ne(padding).sum()"
+                            : "MeanOverRanks: start() refused the count of 1 of 3 ranks; the "
+                              "errors of these ranks say why";
+      LOCKSTEP_CHECK(refusal == expected, refusal);
+      LOCKSTEP_CHECK(
+          message_of<ConfigError>([&] { mean.of(torch::ones({})); }) != "nothing was thrown",
+          "of() has no count");
+      mean.start(2);
+      LOCKSTEP_CHECK(mean.of(torch::ones({})).item<double>() == 0.5, "another scale");
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(3)) << backend;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

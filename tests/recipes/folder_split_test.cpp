@@ -388,7 +388,7 @@ TEST_F(FolderSplit, SaysInOneLineWhatIsWrong) {
   for (const std::string recipe : {"classify", "autoencoder"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { recipes::find_recipe(recipe).load_data({}); }),
                 HasSubstr(recipe + ": give --data DIR"));
-    EXPECT_THAT(message_of<DataError>([&] { load(recipe); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { load(recipe); }),
                 HasSubstr("photos does not exist; give a folder with a subfolder of images"));
     std::filesystem::create_directory(directory_ / "photos");
     EXPECT_THAT(message_of<DataError>([&] { load(recipe); }), HasSubstr("has no subfolders"));
@@ -398,7 +398,7 @@ TEST_F(FolderSplit, SaysInOneLineWhatIsWrong) {
     std::filesystem::remove_all(directory_ / "photos");
   }
   EXPECT_THAT(message_of<ConfigError>([&] { load("resnet50-split"); }),
-              HasSubstr("photos does not exist; give a folder of images"));
+              HasSubstr("photos does not exist; give a folder with a subfolder of images"));
   write_colours(directory_, "photos", 5, 1);
   EXPECT_THAT(message_of<DataError>([&] { load("classify"); }),
               HasSubstr("has one class, 'class0'; a classifier needs at least two"));

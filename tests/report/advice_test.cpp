@@ -570,7 +570,7 @@ TEST_F(RunFactsTest, RefuseEpochsWithoutTimeAndBytesThatAreNoNumber) {
     nlohmann::json run = nlohmann::json::parse(kRecord);
     run["epochs"][1][member] = 0;
     folder_.write("run.json", run.dump());
-    EXPECT_THAT(refusal(), HasSubstr("run.json: the run has no whole epoch yet")) << member;
+    EXPECT_THAT(refusal(), HasSubstr("run.json: the run has no whole epoch")) << member;
   }
   folder_.write("run.json", kRecord);
   folder_.write("trace.json", R"({"traceEvents": [
@@ -590,7 +590,7 @@ TEST_F(RunFactsTest, NameTheFileThatIsNotOurs) {
   folder_.write("run.json", "{}");
   EXPECT_THAT(refusal(), HasSubstr("run.json is not what Lockstep writes"));
   folder_.write("run.json", R"({"epochs": []})");
-  EXPECT_THAT(refusal(), HasSubstr("run.json: the run has no whole epoch yet"));
+  EXPECT_THAT(refusal(), HasSubstr("run.json: the run has no whole epoch"));
   folder_.write("run.json", kRecord);
   folder_.write("trace.json", "[]");
   EXPECT_THAT(refusal(), HasSubstr("trace.json is not what Lockstep writes"));

@@ -148,6 +148,37 @@ TEST(LineCharts, HaveDotsOnShortCurvesAndEightColours) {
   }
 }
 
+// A ring has the curve's colour, a remark in its title, and a line in the legend, also of a chart
+// of one curve and on a curve that is too long for dots.
+TEST(LineCharts, MarkPointsByRings) {
+  html::LineChart chart{
+      .x_label = "epoch",
+      .curves = {{.name = "a", .points = {{1, 4}, {2, 5}}},
+                 {.name = "b", .points = {{1, 6}, {2, 7}}, .rings = {{2, "3 of <8>"}}}},
+      .ring_meaning = "a <part>"};
+  for (const double width : {html::kWide, html::kNarrow}) {
+    const std::string picture = svg_of(chart, width);
+    expect_sound(picture);
+    EXPECT_EQ(count_of(picture, "<circle class=\"f0\""), 2U);
+    EXPECT_EQ(count_of(picture, "<circle class=\"f1\""), 1U);
+    EXPECT_EQ(count_of(picture, "<circle class=\"h k1\""), 2U) << "the point and the legend";
+    EXPECT_THAT(picture, HasSubstr("b, epoch 1: 6</title>"));
+    EXPECT_THAT(picture, HasSubstr("b, epoch 2: 7 (3 of &lt;8&gt;)</title>"));
+    EXPECT_EQ(count_of(picture, ">a &lt;part&gt;</text>"), 1U);
+  }
+  EXPECT_THAT(svg_of(chart, html::kWide), HasSubstr("viewBox=\"0 0 720 350\""))
+      << "the legend has three lines";
+  chart.curves.erase(chart.curves.begin());
+  const std::string alone = svg_of(chart, html::kWide);
+  EXPECT_THAT(alone, HasSubstr("viewBox=\"0 0 720 310\"")) << "the legend has one line";
+  EXPECT_EQ(count_of(alone, ">a &lt;part&gt;</text>"), 1U);
+  chart.curves[0].rings.clear();
+  EXPECT_THAT(svg_of(chart, html::kWide), Not(HasSubstr("part")));
+  html::Curve long_curve{.name = "long", .rings = {{7, "short"}}};
+  for (int i = 0; i < 200; ++i) long_curve.points.emplace_back(i, 1);
+  EXPECT_EQ(count_of(svg_of(html::LineChart{.curves = {long_curve}}, html::kWide), "<circle"), 2U);
+}
+
 // A narrow chart shows a long name in full, on two lines.
 TEST(LineCharts, WrapTheNamesOfCurves) {
   const html::LineChart chart{

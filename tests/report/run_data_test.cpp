@@ -219,6 +219,38 @@ TEST(RunData, MarksAnEpochOfWhichACommandMadeOnlyAPart) {
   EXPECT_THAT(text, ::testing::HasSubstr("<td class=\"t\">epoch 2 (10 of 32 steps)</td>"));
 }
 
+// The second command made the rest of epoch 2; the third began it again, but completed nothing.
+TEST(RunData, KnowsWhetherARunEndedWithinAnEpoch) {
+  const TemporaryDirectory folder;
+  const std::string steps = R"("steps": 10,)";
+  const auto read = [&](const std::string& settings) {
+    std::string record = sample_record({.settings = settings, .epochs = 2});
+    record.replace(record.rfind(steps), steps.size(), steps + R"( "steps_per_epoch": 32,)");
+    folder.write("run/run.json", record);
+    return html::read_run_data(folder / "run").epochs;
+  };
+  const auto ended = read("");
+  EXPECT_TRUE(ended[1].is_partial());
+  EXPECT_TRUE(ended[1].ends_within());
+  EXPECT_FALSE(ended[0].is_partial());
+  EXPECT_FALSE(ended[0].ends_within());
+  const auto resumed = read(R"(, "commands": [
+      {"command": "a", "started": "Monday", "first_epoch": 1, "first_step": 0, "last_epoch": 1},
+      {"command": "b", "started": "Tuesday", "first_epoch": 2, "first_step": 22, "last_epoch": 2},
+      {"command": "c", "started": "Friday", "first_epoch": 2, "first_step": 4,
+       "last_epoch": null}])");
+  EXPECT_TRUE(resumed[1].is_partial());
+  EXPECT_EQ(resumed[1].steps_before, 22);
+  EXPECT_FALSE(resumed[1].ends_within());
+  // A record of `train --json` does not have the step after which its run was resumed.
+  std::string record = sample_record({.settings = R"(, "resumed_from": "step-4")", .epochs = 1});
+  record.replace(record.rfind(steps), steps.size(), steps + R"( "steps_per_epoch": 32,)");
+  folder.write("alone.json", record);
+  const html::RunData alone = html::read_run_data(folder / "alone.json");
+  EXPECT_TRUE(alone.epochs[0].is_partial());
+  EXPECT_FALSE(alone.epochs[0].ends_within());
+}
+
 // A record of an earlier version has no best value, and one without checkpoints no weights of it.
 TEST(RunData, HasTheBestValue) {
   const TemporaryDirectory folder;

@@ -244,7 +244,7 @@ TEST(SummaryTable, SaysThatARunWasComplete) {
   report.already_complete = true;
   report.skipped_images = 0;
   EXPECT_EQ(summary_of(report), R"(
-the run is complete: all its steps were done before, and nothing was trained now; raise --max-epochs or --max-steps to go on
+the run is complete: all its steps were done before, so nothing was trained; raise --max-epochs or --max-steps to continue it
 validation accuracy 98.42% of 10,000 images, total 24.1 s, peak memory of rank 0 312 MB
 )");
 }

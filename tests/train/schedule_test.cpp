@@ -285,9 +285,27 @@ TEST(Schedule, RefusesImpossibleOptions) {
         ScheduleOptions{.kind = ScheduleKind::kOneCycle, .cycle_momentum = true}}) {
     EXPECT_NO_THROW(validate(options));
   }
-  EXPECT_EQ(testing_support::message_of<ConfigError>(
-                [] { validate(ScheduleOptions{.milestones = {3, 2.5}}); }),
-            "schedule: milestones must ascend, got 3, 2.5");
+  const std::pair<ScheduleOptions, const char*> messages[] = {
+      {{.warmup_epochs = -1}, "warmup_epochs must be at least 0, got -1"},
+      {{.step_epochs = 0}, "step_epochs must be greater than 0, got 0"},
+      {{.gamma = -0.5}, "gamma must be greater than 0, got -0.5"},
+      {{.final_fraction = 2}, "final_fraction must be from 0 to 1, got 2"},
+      {{.kind = ScheduleKind::kMultiStep},
+       "multi-step needs milestones, the epochs at which the rate falls"},
+      {{.milestones = {-1}}, "a milestone must be from 0 to 1000000000, got -1"},
+      {{.milestones = {3, 2.5}}, "milestones must ascend, got 3, 2.5"},
+      {{.pct_start = 2}, "pct_start must be from 0 to 1, got 2"},
+      {{.div_factor = 0}, "div_factor must be greater than 0, got 0"},
+      {{.final_div_factor = 0}, "final_div_factor must be greater than 0, got 0"},
+      {{.cycle_momentum = true}, "cycle_momentum belongs to the kind one-cycle"},
+      {{.base_momentum = 0.96}, "base_momentum must be from 0 to 0.95, got 0.96"},
+      {{.max_momentum = 1.5}, "max_momentum must be from 0 to 1, got 1.5"},
+      {{.max_momentum = 1}, "max_momentum must be below 1, got 1"},
+      {{.plateau = {.factor = 1}}, "factor must be below 1, got 1"}};
+  for (const auto& [options, message] : messages) {
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&, &o = options] { validate(o); }),
+              std::string("schedule: ") + message);
+  }
   EXPECT_NO_THROW(validate(ScheduleOptions{.milestones = {2, 2}}));
 }
 

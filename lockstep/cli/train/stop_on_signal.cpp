@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <string>
+#include <thread>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/strings.h>
@@ -37,7 +38,10 @@ struct StopState {
   std::atomic<std::int64_t> first_at{0};
   std::atomic<int> first_signal{0};
   std::atomic<bool> first_from_terminal{false};
+  std::atomic<int> running_handlers{0};
 };
+
+static_assert(std::atomic<std::int64_t>::is_always_lock_free, "a handler must not wait for a lock");
 
 // Never destroyed: a signal may come at any time.
 StopState& stop_state() {
@@ -55,6 +59,15 @@ void print_line(const std::string& line) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
 }
 
+// Lives as long as a handler runs.
+class RunningHandler {
+ public:
+  RunningHandler() { ++stop_state().running_handlers; }
+  ~RunningHandler() { --stop_state().running_handlers; }
+  RunningHandler(const RunningHandler&) = delete;
+  RunningHandler& operator=(const RunningHandler&) = delete;
+};
+
 // The default action takes effect once no handler blocks the signal.
 void end_by(int number) {
   std::signal(number, SIG_DFL);
@@ -62,6 +75,7 @@ void end_by(int number) {
 }
 
 void on_stop_signal(int number, siginfo_t* info, void* /*context*/) {
+  const RunningHandler running;
   const int error_before = errno;
   StopState& state = stop_state();
   const bool from_terminal = info->si_code == SI_KERNEL;
@@ -137,6 +151,8 @@ StopOnSignal::~StopOnSignal() {
       sigaction(kSignals[i], &before_[i], nullptr);
     }
   }
+  // Another thread may still run a handler: it uses the request, and it may set the alarm.
+  while (stop_state().running_handlers > 0) std::this_thread::yield();
   if (!supervised) alarm(0);
   sigaction(SIGALRM, &alarm_before_, nullptr);
 }

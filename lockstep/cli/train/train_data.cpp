@@ -5,9 +5,9 @@
 #include <iostream>
 
 #include <lockstep/cli/flag_names.h>
-#include <lockstep/cli/option_checks.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/data/datasets/open_images.h>
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/terminal.h>
 
@@ -23,7 +23,7 @@ std::optional<std::int64_t> cache_bytes(const TrainSettings& settings) {
 }  // namespace
 
 recipes::RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& request) {
-  if (settings.data) require_data("train", *settings.data);
+  if (settings.data) data::require_data(*settings.data, "train: --data ");
   const bool speaks = settings.speaks() && !settings.quiet;
   report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto progress = [&](const std::string& file, std::uint64_t done, std::uint64_t total) {

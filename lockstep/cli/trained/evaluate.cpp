@@ -140,6 +140,13 @@ EvaluatedModel evaluate_model(const EvaluateArguments& arguments, const TrainedM
   return result;
 }
 
+// Sorts the images of a split at random by their places in the folder or pack. They were evaluated
+// in the order of the run's evaluations, so that the sums are equal.
+void sort_by_place(EvaluatedModel& result) {
+  std::ranges::sort(result.images, {}, &EvaluatedImage::index);
+  std::ranges::sort(result.unreadable, {}, &CorruptImage::index);
+}
+
 std::string fraction_text(const std::optional<double>& fraction) {
   return fraction ? report::percent_text(*fraction) : "-";
 }
@@ -324,7 +331,8 @@ void run_evaluate(const EvaluateArguments& arguments) {
     const std::int64_t shown = std::min(arguments.worst, data.images.size());
     sheet.emplace(worst_sheet(model, data.description, shown));
   }
-  const EvaluatedModel result = evaluate_model(arguments, model, data.images, device, worst);
+  EvaluatedModel result = evaluate_model(arguments, model, data.images, device, worst);
+  if (data.is_shuffled) sort_by_place(result);
   const bool lacks_names = model.classifier() != nullptr && model.classes.empty();
   if (lacks_names) model.classes = names_of_classes(data.images);
   const std::vector<EvaluatedImage> listed = worst.images();

@@ -17,6 +17,7 @@
 #include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/data/datasets/open_images.h>
 #include <lockstep/recipes/folder_split.h>
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/terminal.h>
@@ -134,7 +135,10 @@ EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments
     std::cerr << "note: the network was trained on " << *trained_on << " and is evaluated on "
               << data.description << std::endl;
   }
-  return {split == kTrainPart ? data.train : data.load_test(), data.description, split};
+  return {.images = split == kTrainPart ? data.train : data.load_test(),
+          .description = data.description,
+          .split = split,
+          .is_shuffled = data.is_split_at_random};
 }
 
 // Throws DataError unless the classes of the images are those of the model, in their order.
@@ -182,7 +186,7 @@ void add_evaluated_data_options(CLI::App& command, EvaluatedDataArguments& to) {
 
 void check_evaluated_data(const std::string& command, const EvaluatedDataArguments& arguments) {
   check_max_image_pixels(command, arguments.max_image_pixels);
-  if (arguments.data) require_data(command, *arguments.data);
+  if (arguments.data) data::require_data(*arguments.data, command + ": --data ");
   if (arguments.split) OptionCheck(command).one_of("--split", *arguments.split, part_names());
 }
 

@@ -31,8 +31,9 @@ void check_evaluated_data(const std::string& command, const EvaluatedDataArgumen
 
 struct EvaluatedData {
   ImageDataset images;
-  std::string description;  ///< in words, without the part
-  std::string split;        ///< "validation", "train" or "all"
+  std::string description;   ///< in words, without the part
+  std::string split;         ///< "validation", "train" or "all"
+  bool is_shuffled = false;  ///< whether the images are in the order of a split at random
 };
 
 /// Loads the part of the run's data set, or of --data, that the options name: by default the

@@ -17,15 +17,20 @@ namespace fs = std::filesystem;
 ImageDataset open_images(const fs::path& path, const ImageFolderOptions& options, bool rgb) {
   std::error_code error;
   if (fs::is_directory(path, error)) return load_image_folder(path, options);
-  if (!fs::exists(path, error) && !error) {  // with an error, the file's own message is better
-    throw DataError(str(path.string(),
-                        " does not exist; give a folder with a subfolder of images for each class, "
-                        "or a file made by `lockstep data pack`"));
-  }
+  require_data(path);
   return load_packed_images(path, {.decoding = options.decoding,
                                    .max_image_pixels = options.max_image_pixels,
                                    .exif_transpose = options.exif_transpose,
                                    .rgb = rgb});
+}
+
+void require_data(const fs::path& path, const std::string& before) {
+  std::error_code error;  // with one, a later message is better
+  if (fs::exists(path, error) || error) return;
+  throw ConfigError(str(before, path.string(),
+                        " does not exist; give a folder with a subfolder of images for each class, "
+                        "a file made by `lockstep data pack`, or the folder of a known data set's "
+                        "files"));
 }
 
 std::optional<formats::PackKind> pack_kind(const fs::path& path) {

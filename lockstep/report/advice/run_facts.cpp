@@ -95,7 +95,7 @@ void add_epochs(const FileJson& epochs, RunFacts& facts) {
   for (std::size_t i = first; i < epochs.size(); ++i) sums.add(epochs.at(i));
   facts.other_programs = used_by_others(sums, facts);
   if (first == 0) leave_out_first_batch(sums);
-  if (sums.seconds <= 0 || sums.steps <= 0) throw DataError("the run has no whole epoch yet");
+  if (sums.seconds <= 0 || sums.steps <= 0) throw DataError("the run has no whole epoch");
   facts.epochs = epochs_text(epochs, first);
   facts.step_seconds = sums.seconds / sums.steps;
   facts.data = std::max(sums.data / sums.seconds, 0.0);
@@ -134,7 +134,7 @@ bool is_fast_in_bfloat16(const FileJson& run, const std::string& device) {
 RunFacts facts_of_record(const std::string& text) {
   const FileJson run = FileJson::parse(text);
   const FileJson& epochs = run.at("epochs");
-  if (epochs.empty()) throw DataError("the run has no whole epoch yet");
+  if (epochs.empty()) throw DataError("the run has no whole epoch");
   RunFacts facts;
   facts.recipe = run.at("recipe").get<std::string>();
   facts.strategy = run.at("strategy").get<std::string>();

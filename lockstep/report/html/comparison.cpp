@@ -27,22 +27,48 @@ std::string value_text(double value) {
   return text.str();
 }
 
-// One value per epoch.
+// "10 of 32 steps"
+std::string part_text(double steps, const EpochData& epoch) {
+  return str(steps, " of ", epoch.steps_per_epoch, " steps");
+}
+
+// What a value covers if that is only a part of its epoch; empty if it is the whole epoch.
+using PartOfEpoch = std::string (*)(const EpochData& epoch);
+
+// For times and training losses, which are those of one command's steps.
+std::string trained_part(const EpochData& epoch) {
+  return epoch.is_partial() ? part_text(epoch.steps, epoch) : "";
+}
+
+// For evaluations, which are of the weights at the end.
+std::string evaluated_part(const EpochData& epoch) {
+  if (!epoch.ends_within()) return "";
+  return "after " + part_text(epoch.steps_before + epoch.steps, epoch);
+}
+
+// One value per epoch, as a ring if it covers a part only.
 template <class Value>
-Curve epoch_curve(const std::string& name, const RunData& run, const Value& value) {
+Curve epoch_curve(const std::string& name, const RunData& run, PartOfEpoch part_of,
+                  const Value& value) {
   Curve curve{.name = name};
   for (const EpochData& epoch : run.epochs) {
     const std::optional<double> y = value(epoch);
-    if (y) curve.points.emplace_back(epoch.epoch, *y);
+    if (!y) continue;
+    curve.points.emplace_back(epoch.epoch, *y);
+    const std::string part = part_of(epoch);
+    if (!part.empty()) curve.rings.emplace(epoch.epoch, part);
   }
   return curve;
 }
 
 Figure epochs_figure(LineChart chart, const Runs& runs) {
+  chart.ring_meaning = "part of an epoch";
   Table table{.titles = {"curve", "epoch", chart.y_label}};
   for (const Curve& curve : chart.curves) {
     for (const auto& [epoch, value] : curve.points) {
-      table.rows.push_back({curve.name, str(epoch), str(value)});
+      const auto ring = curve.rings.find(epoch);
+      const std::string part = ring == curve.rings.end() ? "" : str(" (", ring->second, ")");
+      table.rows.push_back({curve.name, str(epoch, part), str(value)});
     }
   }
   return {.title = chart.title,
@@ -54,9 +80,11 @@ Figure epochs_figure(LineChart chart, const Runs& runs) {
 // A chart with a curve for each run.
 template <class Value>
 Figure epochs_figure(const std::string& title, const std::string& label, const Runs& runs,
-                     bool from_zero, const Value& value) {
+                     bool from_zero, PartOfEpoch part_of, const Value& value) {
   LineChart chart{.title = title, .x_label = "epoch", .y_label = label, .from_zero = from_zero};
-  for (const RunData& run : runs) chart.curves.push_back(epoch_curve(run.name, run, value));
+  for (const RunData& run : runs) {
+    chart.curves.push_back(epoch_curve(run.name, run, part_of, value));
+  }
   return epochs_figure(std::move(chart), runs);
 }
 
@@ -128,9 +156,8 @@ std::string epochs_of(const RunCommand& command) {
 
 // "epoch 2", or "epoch 2 (8 of 32 steps)" of one of which the command made only a part.
 std::string name_of(const EpochData& epoch) {
-  const bool is_partial = epoch.steps < epoch.steps_per_epoch;
-  return str("epoch ", epoch.epoch,
-             is_partial ? str(" (", epoch.steps, " of ", epoch.steps_per_epoch, " steps)") : "");
+  const std::string part = trained_part(epoch);
+  return str("epoch ", epoch.epoch, part.empty() ? "" : str(" (", part, ")"));
 }
 
 // When and how the run was started, and each time it was resumed, as HTML.
@@ -273,7 +300,10 @@ std::string overview(const Runs& runs) {
                   svg::escaped(value), "</b></div>\n");
     }
     text += "</div>\n";
-    if (runs.front().epochs.empty()) text += paragraph("The run has no whole epoch yet.");
+    if (runs.front().epochs.empty()) {
+      text += paragraph(
+          str("The run has no whole epoch", runs.front().state == "running" ? " yet." : "."));
+    }
     return text;
   }
   return text + text_of(figures_table(runs, metrics), "final figures") + best_values(runs);
@@ -283,9 +313,9 @@ std::string learning(const Runs& runs) {
   LineChart losses{.title = "Loss", .x_label = "epoch", .y_label = kLoss};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::string of = runs.size() > 1 ? runs[i].name + ", " : "";
-    Curve training = epoch_curve(of + "training", runs[i],
+    Curve training = epoch_curve(of + "training", runs[i], trained_part,
                                  [](const EpochData& epoch) { return epoch.train_loss; });
-    Curve validation = epoch_curve(of + "validation", runs[i],
+    Curve validation = epoch_curve(of + "validation", runs[i], evaluated_part,
                                    [](const EpochData& epoch) { return metric_of(epoch, kLoss); });
     training.color = validation.color = static_cast<int>(i);
     validation.is_dashed = true;
@@ -296,7 +326,7 @@ std::string learning(const Runs& runs) {
   for (const std::string& metric : metric_names(runs)) {
     if (metric == kLoss) continue;
     text +=
-        text_of(epochs_figure("Validation: " + metric, metric, runs, false,
+        text_of(epochs_figure("Validation: " + metric, metric, runs, false, evaluated_part,
                               [&](const EpochData& epoch) { return metric_of(epoch, metric); }));
   }
   return text;
@@ -304,7 +334,7 @@ std::string learning(const Runs& runs) {
 
 std::string speed(const Runs& runs) {
   return text_of(epochs_figure(
-             "Throughput", "images/s", runs, true,
+             "Throughput", "images/s", runs, true, trained_part,
              [](const EpochData& epoch) { return std::optional(epoch.images_per_second); })) +
          text_of(phases_figure(runs));
 }
@@ -312,7 +342,7 @@ std::string speed(const Runs& runs) {
 std::string utilisation(const Runs& runs) {
   std::string text = text_of(epochs_figure(
       "Processors that a rank keeps busy, the mean over the ranks", "processors", runs, true,
-      [](const EpochData& epoch) { return std::optional(epoch.processors); }));
+      trained_part, [](const EpochData& epoch) { return std::optional(epoch.processors); }));
   struct GpuValue {
     const char* title;
     const char* label;
@@ -326,9 +356,10 @@ std::string utilisation(const Runs& runs) {
        [](const GpuUsage& gpu) { return 1e-9 * static_cast<double>(gpu.memory_bytes); }},
       {"Power of a GPU", "W", [](const GpuUsage& gpu) { return gpu.power_watts; }}};
   for (const GpuValue& each : kValues) {
-    text += text_of(epochs_figure(each.title, each.label, runs, true, [&](const EpochData& epoch) {
-      return epoch.gpu ? std::optional(each.value(*epoch.gpu)) : std::nullopt;
-    }));
+    text += text_of(epochs_figure(
+        each.title, each.label, runs, true, trained_part, [&](const EpochData& epoch) {
+          return epoch.gpu ? std::optional(each.value(*epoch.gpu)) : std::nullopt;
+        }));
   }
   return text;
 }

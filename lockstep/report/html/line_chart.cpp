@@ -132,11 +132,14 @@ std::string curve_text(const Curve& curve, const ChartScales& scales, const Line
     const std::string x = svg::number(scales.x.at(at));
     const std::string y = svg::number(scales.y.at(value));
     path += str(path.empty() ? "M" : "L", x, " ", y);
-    if (curve.points.size() > kMostDots) continue;
-    dots +=
-        str("<circle class=\"f", curve.color, "\" cx=\"", x, "\" cy=\"", y, "\" r=\"3.5\"><title>",
-            svg::escaped(str(curve.name, ", ", chart.x_label, " ", at, ": ", value)),
-            "</title></circle>");
+    const auto ring = curve.rings.find(at);
+    const bool is_ring = ring != curve.rings.end();
+    if (curve.points.size() > kMostDots && !is_ring) continue;
+    const std::string remark = is_ring ? str(" (", ring->second, ")") : "";
+    dots += str("<circle class=\"", is_ring ? "h k" : "f", curve.color, "\" cx=\"", x, "\" cy=\"",
+                y, "\" r=\"3.5\"><title>",
+                svg::escaped(str(curve.name, ", ", chart.x_label, " ", at, ": ", value, remark)),
+                "</title></circle>");
   }
   return str("<path class=\"a k", curve.color, curve.is_dashed ? " o" : "", "\" d=\"", path, "\"/>",
              dots, "\n");
@@ -190,22 +193,43 @@ struct Legend {
   double height = 0;
 };
 
-// The legend below the chart. Empty for a single curve.
+// The first curve of which a point is drawn as a ring; null if there is none.
+const Curve* curve_with_ring(const LineChart& chart) {
+  const auto has_ring = [](const Curve& curve) {
+    return std::ranges::any_of(
+        curve.points, [&](const auto& point) { return curve.rings.contains(point.first); });
+  };
+  const auto found = std::ranges::find_if(chart.curves, has_ring);
+  return found == chart.curves.end() ? nullptr : &*found;
+}
+
+// The legend below the chart: a line for each of several curves, and one for the rings.
 Legend legend_of(const LineChart& chart, double width) {
-  if (chart.curves.size() < 2) return {};
+  const Curve* const ringed = curve_with_ring(chart);
+  if (chart.curves.size() < 2 && ringed == nullptr) return {};
   const double left = is_narrow(width) ? 0 : kCurvesLeft;
   constexpr double kStroke = 32;
   constexpr double kWrappedLine = 15;
   std::string text;
   double y = kCurvesHeight + kCurvesLegendLine / 2;
-  for (const Curve& curve : chart.curves) {
-    text += str("<path class=\"a k", curve.color, curve.is_dashed ? " o" : "", "\" d=\"M",
-                svg::number(left), " ", svg::number(y), "h24\"/>");
-    for (const std::string& line : wrapped(curve.name, width - left - kStroke)) {
+  const auto add_name = [&](const std::string& name) {
+    for (const std::string& line : wrapped(name, width - left - kStroke)) {
       text += svg::text_at(left + kStroke, y + 4, "", line);
       y += kWrappedLine;
     }
     y += kCurvesLegendLine - kWrappedLine;
+  };
+  if (chart.curves.size() > 1) {
+    for (const Curve& curve : chart.curves) {
+      text += str("<path class=\"a k", curve.color, curve.is_dashed ? " o" : "", "\" d=\"M",
+                  svg::number(left), " ", svg::number(y), "h24\"/>");
+      add_name(curve.name);
+    }
+  }
+  if (ringed != nullptr) {
+    text += str("<circle class=\"h k", ringed->color, "\" cx=\"", svg::number(left + 12),
+                "\" cy=\"", svg::number(y), "\" r=\"3.5\"/>");
+    add_name(chart.ring_meaning);
   }
   return {.text = std::move(text), .height = y - kCurvesLegendLine / 2 - kCurvesHeight};
 }

@@ -11,15 +11,15 @@ namespace {
 
 // Both themes are written out, as in svg.h.
 std::string theme(const svg::Palette& palette) {
-  std::string rules =
-      str("body{background:", palette.back, ";color:", palette.ink, "}text{fill:", palette.ink,
-          "}.s{fill:", palette.soft, "}.soft,figcaption p,.card span{color:", palette.soft,
-          "}.l{stroke:", palette.line, "}td,th,.card,section{border-color:", palette.line,
-          "}a,summary{color:", palette.colors[0],
-          "}a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:2px solid ",
-          palette.colors[0], "}.skip{background:", palette.back,
-          "}.failed{color:", palette.colors[7], "}.complete{color:", palette.colors[2],
-          "}.running,.interrupted{color:", palette.colors[5], "}\n");
+  std::string rules = str(
+      "body{background:", palette.back, ";color:", palette.ink, "}text{fill:", palette.ink,
+      "}.s{fill:", palette.soft, "}.soft,figcaption p,.card span{color:", palette.soft,
+      "}.l{stroke:", palette.line, "}.h{fill:", palette.back,
+      "}td,th,.card,section{border-color:", palette.line, "}a,summary{color:", palette.colors[0],
+      "}a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:2px solid ",
+      palette.colors[0], "}.skip{background:", palette.back, "}.failed{color:", palette.colors[7],
+      "}.complete{color:", palette.colors[2], "}.running,.interrupted{color:", palette.colors[5],
+      "}\n");
   for (std::size_t color = 0; color < svg::kColors; ++color) {
     rules += str(".k", color, "{stroke:", palette.colors[color], "}.f", color,
                  "{fill:", palette.colors[color], "}");
@@ -44,7 +44,7 @@ figure{margin:26px 0}figcaption{margin-bottom:8px}figcaption b{font-size:16px}fi
 p{margin:6px 0;overflow-wrap:anywhere}
 svg{display:block;max-width:100%;height:auto}
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-.m{text-anchor:middle}.e{text-anchor:end}.l,.a{fill:none}.a{stroke-width:1.8}.o{stroke-dasharray:5 4}
+.m{text-anchor:middle}.e{text-anchor:end}.l,.a{fill:none}.a{stroke-width:1.8}.o{stroke-dasharray:5 4}.h{stroke-width:1.8}
 .narrow{display:none}
 @media(max-width:640px){body{padding:0 14px 48px}.wide{display:none}.narrow{display:block}h1{font-size:22px}}
 .scroll{overflow-x:auto;max-width:100%;margin:8px 0}

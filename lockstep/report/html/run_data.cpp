@@ -107,6 +107,25 @@ std::vector<RunCommand> recorded_commands(const RecordJson& run) {
   return commands;
 }
 
+// Sets each epoch's number of steps that were done before the command that made its record. Only
+// the first epoch of a command can have some. Without `commands` the rest of an epoch in which the
+// run was resumed counts as done.
+void set_steps_before(const RecordJson& run, const std::vector<RunCommand>& commands,
+                      std::vector<EpochData>& epochs) {
+  for (const RunCommand& command : commands) {
+    if (!command.last_epoch) continue;
+    for (EpochData& epoch : epochs) {
+      if (epoch.epoch == static_cast<double>(command.first_epoch)) {
+        epoch.steps_before = static_cast<double>(command.first_step);
+      }
+    }
+  }
+  if (commands.empty() && run.contains("resumed_from") && !epochs.empty()) {
+    EpochData& first = epochs.front();
+    first.steps_before = std::max(first.steps_per_epoch - first.steps, 0.0);
+  }
+}
+
 std::optional<BestEvaluation> best_of(const RecordJson& run) {
   if (!run.contains("best") || !run.at("best").is_object()) return std::nullopt;
   const RecordJson& best = run.at("best");
@@ -159,6 +178,7 @@ RunData data_of(const RecordJson& run) {
                .best = best_of(run)};
   add_settings(run, "", data);
   for (const RecordJson& epoch : run.at("epochs")) data.epochs.push_back(epoch_of(epoch));
+  set_steps_before(run, data.commands, data.epochs);
   return data;
 }
 

@@ -21,6 +21,7 @@ struct EpochData {
   double epoch = 0;
   double steps = 0;
   double steps_per_epoch = 0;  ///< steps of the whole epoch; 0: the same
+  double steps_before = 0;     ///< steps of the epoch before the command that made this record
   double seconds = 0;
   std::optional<double> train_loss{};
   double images_per_second = 0;
@@ -28,6 +29,12 @@ struct EpochData {
   std::optional<GpuUsage> gpu{};
   std::vector<double> phases{};  ///< seconds, in the order of phase_names(), including "other"
   std::map<std::string, double> metrics{};  ///< results of the evaluation, without NaN
+
+  /// Whether the times and the training loss are of a part of the epoch only, because the run was
+  /// resumed or ended within it.
+  bool is_partial() const { return steps < steps_per_epoch; }
+  /// Whether the run ended within the epoch. If not, `metrics` are of the whole epoch.
+  bool ends_within() const { return steps_before + steps < steps_per_epoch; }
 };
 
 /// "data" (excluding the wait for the first batch), "forward", "backward", "communication"

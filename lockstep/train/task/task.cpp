@@ -16,14 +16,11 @@ torch::Tensor negative_log_likelihood(const torch::Tensor& output, const torch::
 
 }  // namespace
 
-std::int64_t detail::first_size_in(const LoadedBatch& batch) {
-  for (const torch::Tensor& tensor : batch.tensors) {
-    if (tensor.defined() && tensor.dim() > 0) return tensor.size(0);
-  }
+std::int64_t detail::FirstSize::value() const {
+  if (size_) return *size_;
   throw ConfigError(
       "Trainer: a batch has no tensor with a first dimension, which would be its number of "
-      "samples; "
-      "override the task's batch_size()");
+      "samples; override the task's batch_size()");
 }
 
 LoadedBatch detail::copy_of_samples(const LoadedBatch& batch, std::int64_t count) {

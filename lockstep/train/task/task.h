@@ -65,9 +65,19 @@ class LOCKSTEP_API TaskBase {
   std::size_t optimizer_index_ = 0;
 };
 
-/// The size of the first dimension of the first tensor in `batch` that has dimensions. Throws
-/// ConfigError if there is none.
-LOCKSTEP_API std::int64_t first_size_in(const LoadedBatch& batch);
+/// A visitor for for_each_tensor(): the size of the first dimension of the first tensor that has
+/// dimensions.
+class LOCKSTEP_API FirstSize {
+ public:
+  void operator()(const torch::Tensor& tensor) {
+    if (!size_ && tensor.defined() && tensor.dim() > 0) size_ = tensor.size(0);
+  }
+  /// Throws ConfigError if no tensor has dimensions.
+  std::int64_t value() const;
+
+ private:
+  std::optional<std::int64_t> size_{};
+};
 /// Copies of the first `count` samples of each tensor; with 0, of whole tensors.
 LOCKSTEP_API LoadedBatch copy_of_samples(const LoadedBatch& batch, std::int64_t count);
 
@@ -106,9 +116,10 @@ class LOCKSTEP_API BatchTask : public detail::TaskBase {
     if constexpr (std::same_as<B, Batch>) {
       return batch.size;
     } else {
-      LoadedBatch loaded;
-      loaded.store(batch);
-      return detail::first_size_in(loaded);
+      // FirstSize changes nothing, but a program's each_tensor() need not accept a const batch.
+      detail::FirstSize first;
+      for_each_tensor(const_cast<B&>(batch), first);
+      return first.value();
     }
   }
   /// Returns a picture of the module's output for `samples`: samples that rank 0 evaluates, the

@@ -162,6 +162,32 @@ TEST_F(TrainCommand, EndsEarlyAndEvaluatesOnTheWay) {
   EXPECT_EQ(report["learning_rate"], 0.0);
 }
 
+// A misspelt metric costs no step and leaves no record of a failed run.
+TEST_F(TrainCommand, NamesTheFlagThatWatchesAnUnknownMetric) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--save-top-k", "acuracy:1:max"},
+      {"--early-stopping", "acuracy:3:max"},
+      {"--plateau", "acuracy:3:max"},
+  };
+  for (const auto& [flag, value] : cases) {
+    const std::string out = in_scratch(std::string("run") + flag);
+    std::vector<std::string> arguments = {"mnist", "--out", out, "--batch-size", "32", flag, value};
+    if (std::string(flag) == "--plateau")
+      arguments.insert(arguments.end(), {"--schedule", "plateau"});
+    expect_one_error(train(arguments), 2,
+                     std::string(flag) +
+                         ": the evaluation has no value 'acuracy'; it has loss, "
+                         "accuracy, train_loss; did you mean 'accuracy'?",
+                     flag);
+    EXPECT_FALSE(std::filesystem::exists(out + "/run.json")) << flag;
+    EXPECT_FALSE(std::filesystem::exists(out + "/checkpoints")) << flag;
+  }
+  expect_one_error(train({"mnist", "--early-stopping", "loss:3", "--limit-val-batches", "0"}), 2,
+                   "--early-stopping: watches 'loss' of the evaluations, but this run has none; "
+                   "raise --limit-test-batches, or watch train_loss",
+                   "no evaluation");
+}
+
 TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
   const std::string file = in_scratch("dp.json");
   const std::vector<std::string> arguments = {

@@ -138,6 +138,40 @@ TEST_F(EvaluateCommand, KnowsTheImagesOfTheRun) {
   EXPECT_THAT(renamed.err, HasSubstr("are not those of the run, so the images"));
 }
 
+// A split at random has the images in an order of its own. The rows are in that of the folder,
+// however many threads read the images.
+TEST_F(EvaluateCommand, HasRowsInTheOrderOfTheFolder) {
+  write_colours(scratch, "photos", 40, 2);
+  for (int i = 0; i < 6; ++i) {
+    scratch.write(str("photos/class", i % 2, "/0", 9 - i, ".webp"),
+                  std::string("RIFF\4\0\0\0WEBP", 12));
+  }
+  train_net("classify", {"--data", in_scratch("photos"), "--image-size", "64", "--batch-size", "24",
+                         "--val-fraction", "0.5", "--on-corrupt-image", "skip", "--cache", "none",
+                         "--nproc-per-node", "2"});
+  std::string first;
+  for (const char* workers : {"1", "3"}) {
+    use("evaluate",
+        {"--workers", workers, "--csv", in_scratch("e.csv"), "--json", in_scratch("e.json")});
+    const std::string rows = read_text(scratch / "e.csv");
+    EXPECT_TRUE(first.empty() || rows == first) << rows << first;
+    first = rows;
+  }
+  std::vector<std::string> images;
+  for (const std::string& line : lines_in("e.csv")) {
+    images.push_back(line.substr(0, line.find(',')));
+  }
+  images.erase(images.begin());
+  EXPECT_GT(images.size(), 16U);
+  EXPECT_TRUE(std::ranges::is_sorted(images)) << first;
+  std::vector<int> unreadable;
+  const nlohmann::json evaluated = read_json("e.json");
+  for (const nlohmann::json& each : evaluated["unreadable"]) {
+    unreadable.push_back(each["index"].get<int>());
+  }
+  EXPECT_TRUE(std::ranges::is_sorted(unreadable)) << evaluated["unreadable"];
+}
+
 TEST_F(EvaluateCommand, LeavesOutWhatCannotBeReadAndSaysSo) {
   train_photos();
   write_colours(scratch, "new", 5, 2);
@@ -225,7 +259,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
       {{"--data", in_scratch("one")}, 1, "the class 'class1' is missing"},
       {{"--data", in_scratch("nosuch")},
        2,
-       "nosuch does not exist; give a folder of images, a pack"},
+       "nosuch does not exist; give a folder with a subfolder of images for each class, a file"},
       {{"--data", in_scratch("torn")}, 1, "error: evaluate: none of the 2 images of "},
       {{"--split", "test"}, 2, "--split must be one of validation, train, all, got 'test'"},
       {{"--worst", "-1"}, 2, "--worst must be from 0 to 1000, got -1"},
@@ -245,7 +279,7 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
     expect_one_error(use("evaluate", each.arguments), each.exit_code, each.text, each.text);
   }
   std::filesystem::rename(scratch / "photos", scratch / "moved");
-  expect_one_error(use("evaluate", {}), 1, "photos does not exist", "moved");
+  expect_one_error(use("evaluate", {}), 2, "photos does not exist; give a folder with", "moved");
   const ProgramResult moved = use("evaluate", {"--data", in_scratch("moved"), "--split", "train"});
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
   EXPECT_THAT(moved.out, HasSubstr("classify: moved, train: 16 images, "));

@@ -200,6 +200,14 @@ report::Picture drawn_picture(const TrainedModel& model, const torch::Tensor& im
   return recipes::picture_of(image, std::get<Normalize>(model.recipe.test_augmentation.back()));
 }
 
+// The sheet of the worst images, as the command makes it.
+std::string drawn_sheet(const TrainedModel& model, const WorstImages& worst,
+                        const std::string& dataset, std::int64_t images) {
+  report::ContactSheet sheet = worst_sheet(model, dataset, images);
+  worst.draw(model, sheet);
+  return sheet.png();
+}
+
 // The caller may reuse the memory of a batch.
 TEST(WorstImages, AreDrawnAsTheNetworkSawThem) {
   const testing_support::TemporaryDirectory scratch;
@@ -222,9 +230,7 @@ TEST(WorstImages, AreDrawnAsTheNetworkSawThem) {
         i / 4, i % 4, drawn_picture(model, seen),
         {lockstep::str(i, ".png"), i == 1 ? "1: \u00e4" : std::to_string(i), "42% 1: \u00e4"});
   }
-  report::ContactSheet sheet = worst_sheet(model, "digits", 5);
-  worst.draw(model, sheet);
-  EXPECT_TRUE(sheet.png() == expected.png());
+  EXPECT_TRUE(drawn_sheet(model, worst, "digits", 5) == expected.png());
 }
 
 TEST(WorstImages, OfAnAutoencoderStandBesideItsOutputs) {
@@ -243,9 +249,7 @@ TEST(WorstImages, OfAnAutoencoderStandBesideItsOutputs) {
                   {lockstep::str('#', i), i == 0 ? "loss 0.5000" : "loss 0.2500"});
     expected.show(i, 1, drawn_picture(model, made), {});
   }
-  report::ContactSheet sheet = worst_sheet(model, "photos", 2);
-  worst.draw(model, sheet);
-  EXPECT_TRUE(sheet.png() == expected.png());
+  EXPECT_TRUE(drawn_sheet(model, worst, "photos", 2) == expected.png());
 }
 
 // The longer side of an image has at least 96 pixels.

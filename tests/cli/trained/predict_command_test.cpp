@@ -1,4 +1,5 @@
 // `lockstep predict` as its users see it.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -86,6 +87,30 @@ TEST_F(PredictCommand, SaysWhatTheEvaluationSays) {
   }
   EXPECT_THAT(result.out, AllOf(HasSubstr("probability  others\n"),
                                 HasSubstr(in_scratch("photos/class0/000.png") + "  class")));
+}
+
+TEST_F(PredictCommand, WritesTheSameFilesWithAnyNumberOfWorkers) {
+  train_photos();
+  std::string rows, json;
+  for (const char* workers : {"1", "3"}) {
+    // The last argument goes before the second one in the alphabet.
+    ASSERT_EQ(
+        predict({in_scratch("photos"), in_scratch("photos/class1/001.png"),
+                 in_scratch("photos/class0"), "--workers", workers, "--csv", in_scratch("p.csv")})
+            .exit_code,
+        0);
+    const std::string rows_now = read_text(scratch / "p.csv");
+    const std::string json_now = read_text(scratch / "p.json");
+    EXPECT_TRUE(rows.empty() || (rows_now == rows && json_now == json)) << workers;
+    rows = rows_now;
+    json = json_now;
+  }
+  const std::vector<std::string> lines = lines_in("p.csv");
+  ASSERT_EQ(lines.size(), 1U + 20 + 1 + 10);
+  EXPECT_TRUE(std::is_sorted(lines.begin() + 1, lines.begin() + 21));
+  EXPECT_EQ(lines[21].substr(0, lines[21].find(',')), in_scratch("photos/class1/001.png"));
+  EXPECT_EQ(lines[22].substr(0, lines[22].find(',')), in_scratch("photos/class0/000.png"));
+  EXPECT_TRUE(std::is_sorted(lines.begin() + 22, lines.end()));
 }
 
 TEST_F(PredictCommand, NamesEachFileThatIsNoImageAndGoesOn) {

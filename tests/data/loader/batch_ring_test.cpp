@@ -289,9 +289,12 @@ TEST(BatchRing, AThreadThatCannotStartIsAnError) {
 
 TEST(BatchRing, RefusesBadOptions) {
   const auto fill = [](int, std::int64_t) {};
-  EXPECT_THROW(data::BatchRing(fill, {.threads = -1, .slots = 2}), ConfigError);
-  EXPECT_THROW(data::BatchRing(fill, {.threads = 0, .slots = 0}), ConfigError);
-  EXPECT_THROW(data::BatchRing(fill, {.threads = 1, .slots = 1}), ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([&] { data::BatchRing(fill, {.threads = -1, .slots = 2}); }),
+            "BatchRing: threads must be from 0 to 1024, got -1");
+  EXPECT_EQ(message_of<ConfigError>([&] { data::BatchRing(fill, {.threads = 0, .slots = 0}); }),
+            "BatchRing: slots must be from 1 to 65536, got 0");
+  EXPECT_EQ(message_of<ConfigError>([&] { data::BatchRing(fill, {.threads = 1, .slots = 1}); }),
+            "BatchRing: slots must be from 2 to 65536, got 1");
   EXPECT_EQ(message_of<ConfigError>([&] { data::BatchRing(fill, {.threads = 0, .slots = 65537}); }),
             "BatchRing: slots must be from 1 to 65536, got 65537");
   EXPECT_EQ(message_of<ConfigError>([&] { data::BatchRing(fill, {.threads = 1, .slots = 65537}); }),

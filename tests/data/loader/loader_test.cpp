@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -338,28 +339,44 @@ TEST(Loader, RefusesWhatDoesNotFit) {
   const FixedSampler negative({-1});
   const Augmentation grey = kNormalize;
   EXPECT_NO_THROW(load(good, kAugmentation, {.batch_size = 2}, 0, 3));
-  EXPECT_THROW(load(good, kAugmentation, {.batch_size = 0}, 0, 0), ConfigError);
-  EXPECT_THROW(load(good, kAugmentation, {.threads = -1}, 0, 0), ConfigError);
-  EXPECT_THROW(load(good, kAugmentation, {.prefetch = 0}, 0, 0), ConfigError);
-  EXPECT_THROW(load(good, kAugmentation, {.batch_size = (1 << 24) + 1}, 0, 0), ConfigError);
-  EXPECT_THROW(load(good, kAugmentation, {.threads = 1025}, 0, 0), ConfigError);
-  EXPECT_THROW(load(good, kAugmentation, {.prefetch = 1025}, 0, 0), ConfigError);
+  const std::pair<LoaderOptions, const char*> wrong[] = {
+      {{.batch_size = 0}, "Loader: batch_size must be from 1 to 16777216, got 0"},
+      {{.batch_size = (1 << 24) + 1},
+       "Loader: batch_size must be from 1 to 16777216, got 16777217"},
+      {{.threads = -1}, "Loader: threads must be from 0 to 1024, got -1"},
+      {{.threads = 1025}, "Loader: threads must be from 0 to 1024, got 1025"},
+      {{.prefetch = 0}, "Loader: prefetch must be from 1 to 1024, got 0"},
+      {{.prefetch = 1025}, "Loader: prefetch must be from 1 to 1024, got 1025"}};
+  for (const auto& [options, message] : wrong) {
+    EXPECT_EQ(message_of<ConfigError>([&, &o = options] { load(good, kAugmentation, o, 0, 0); }),
+              message);
+  }
   EXPECT_NO_THROW(load(good, kAugmentation, {.prefetch = 1024}, 0, 0));
-  EXPECT_THROW(load(good, grey, {}, 0, 0), ConfigError);
+  EXPECT_THAT(message_of<ConfigError>([&] { load(good, grey, {}, 0, 0); }),
+              ::testing::HasSubstr("Normalize has 1 means and 1 deviations, the images have 3"));
   if (!torch::cuda::is_available()) {
     EXPECT_THAT(message_of<ConfigError>([&] {
                   load(good, kAugmentation, {.device = torch::Device(torch::kCUDA, 1)}, 0, 0);
                 }),
                 ::testing::StartsWith("Loader: device is cuda:1, and there is no GPU"));
   }
-  EXPECT_THROW(load(good, kAugmentation, {}, -1, 0), ConfigError);
   EXPECT_NO_THROW(load(good, kAugmentation, {}, (std::int64_t{1} << 32) - 1, 0));
-  EXPECT_THROW(load(good, kAugmentation, {}, std::int64_t{1} << 32, 0), ConfigError);
-  EXPECT_THROW(load(good, kAugmentation, {}, 0, -1), ConfigError);
-  EXPECT_THROW(load(good, kAugmentation, {.batch_size = 2}, 0, 4), ConfigError);
+  const struct {
+    std::int64_t epoch, step;
+    const char* message;
+  } places[] = {{-1, 0, "epoch must be from 0 to 4294967295, got -1"},
+                {std::int64_t{1} << 32, 0, "epoch must be from 0 to 4294967295, got 4294967296"},
+                {0, -1, "first_step must be from 0 to 3, got -1"},
+                {0, 4, "first_step must be from 0 to 3, got 4"}};
+  for (const auto& place : places) {
+    EXPECT_EQ(message_of<ConfigError>(
+                  [&] { load(good, kAugmentation, {.batch_size = 2}, place.epoch, place.step); }),
+              std::string("Loader::set_epoch: ") + place.message);
+  }
   EXPECT_THAT(message_of<ConfigError>([&] { load(beyond, kAugmentation, {}, 0, 0); }),
               ::testing::HasSubstr("index 5, the data set small has 5 samples"));
-  EXPECT_THROW(load(negative, kAugmentation, {}, 0, 0), ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([&] { load(negative, kAugmentation, {}, 0, 0); }),
+            "Loader: the sampler gave index -1, the data set small has 5 samples");
   EXPECT_EQ(message_of<ConfigError>([] {
               Loader(small_dataset(5), std::shared_ptr<const Sampler>(), kAugmentation, {});
             }),
@@ -385,17 +402,21 @@ TEST(Loader, KeepsItsPlaceAfterARefusal) {
     Batch batch;
     ASSERT_TRUE(loader.next(batch));
     const SamplerPosition place = loader.position();
-    EXPECT_THROW(loader.set_epoch(1), ConfigError);
-    EXPECT_THROW(loader.set_epoch(0, 5), ConfigError);
+    constexpr const char* kBeyond =
+        "Loader: the sampler gave index 99, the data set small has 8 samples";
+    EXPECT_EQ(message_of<ConfigError>([&] { loader.set_epoch(1); }), kBeyond);
+    EXPECT_EQ(message_of<ConfigError>([&] { loader.set_epoch(0, 5); }),
+              "Loader::set_epoch: first_step must be from 0 to 4, got 5");
     SamplerPosition wrong = place;
     wrong.epoch = std::int64_t{1} << 32;
     EXPECT_THAT(message_of<ConfigError>([&] { loader.restore(wrong); }),
                 ::testing::StartsWith("Loader::restore: epoch must be from 0 to "));
     wrong.epoch = 1;
-    EXPECT_THROW(loader.restore(wrong), ConfigError);
+    EXPECT_EQ(message_of<ConfigError>([&] { loader.restore(wrong); }), kBeyond);
     wrong = place;
     wrong.taken = 8;
-    EXPECT_THROW(loader.restore(wrong), CheckpointError);
+    EXPECT_EQ(message_of<CheckpointError>([&] { loader.restore(wrong); }),
+              "sampler position: epoch 0 index 8 is not a place in Sampler(size=7)");
     EXPECT_EQ(loader.position(), place);
     EXPECT_EQ(loader.steps_left(), 3);
     expect_equal(read_rest(loader), {whole.begin() + 1, whole.end()});
@@ -411,7 +432,8 @@ TEST(Loader, SkipsAndDropsTheRestOfAnEpoch) {
     ASSERT_EQ(whole.size(), 2U);
     expect_equal(read_epoch(loader, 3, 1), {whole.begin() + 1, whole.end()});
     EXPECT_TRUE(read_epoch(loader, 3, 2).empty());
-    EXPECT_THROW(loader.set_epoch(3, 3), ConfigError);
+    EXPECT_EQ(message_of<ConfigError>([&] { loader.set_epoch(3, 3); }),
+              "Loader::set_epoch: first_step must be from 0 to 2, got 3");
   }
 }
 

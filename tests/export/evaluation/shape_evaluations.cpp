@@ -177,6 +177,7 @@ Tensors gather_vectors(const NodeArguments& node) {
 Tensors scatter_elements(const NodeArguments& node) {
   const std::int64_t axis = from_front(node.integer("axis", 0), node[0].dim());
   const Tensor indices = indices_from_front(node[1], node[0].size(axis));
+  if (node[1].sizes() != node[2].sizes()) throw std::logic_error("updates of another size");
   const std::string reduction = node.text("reduction", "none");
   if (reduction == "add") return {node[0].scatter_add(axis, indices, node[2])};
   if (reduction != "none") throw std::logic_error("an unknown reduction, " + reduction);
@@ -230,6 +231,11 @@ Tensors resize(const NodeArguments& node) {
   if (mode == "nearest") {
     if (coordinates != "asymmetric" || node.text("nearest_mode", "") != "floor") {
       throw std::logic_error("other pixels than LibTorch's");
+    }
+    // Elsewhere LibTorch rounds, so that it may choose another pixel than ONNX.
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      if (sizes[d] % x.size(static_cast<std::int64_t>(d) + 2) != 0)
+        throw std::logic_error("sizes that are no multiples");
     }
     if (sizes.size() == 1) return {at::upsample_nearest1d(x, sizes)};
     if (sizes.size() == 2) return {at::upsample_nearest2d(x, sizes)};

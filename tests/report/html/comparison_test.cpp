@@ -125,6 +125,35 @@ TEST(ComparedRuns, HaveTheLossOfTrainingAndOfEvaluations) {
   EXPECT_THAT(alone, HasSubstr("<title>validation, epoch 2: 0.375<"));
 }
 
+// A resumed epoch's times and loss are those of its rest, but its evaluation is of the whole epoch;
+// a run that ended within its last epoch has an evaluation after a part of it, too.
+TEST(ComparedRuns, MarkWhatCoversAPartOfAnEpoch) {
+  html::RunData run = run_of_rates("a", {1, 1, 1});
+  for (html::EpochData& epoch : run.epochs) epoch.metrics = {{"loss", 2}, {"accuracy", 0.75}};
+  run.epochs[1].steps_per_epoch = run.epochs[2].steps_per_epoch = 32;
+  run.epochs[1].steps_before = 22;
+  const std::string learning = html::learning({run});
+  EXPECT_EQ(malformed(learning), "");
+  for (const char* title :
+       {"training, epoch 1: 0.5<", "training, epoch 2: 0.25 (10 of 32 steps)<",
+        "training, epoch 3: 0.125 (10 of 32 steps)<", "validation, epoch 2: 2<",
+        "validation, epoch 3: 2 (after 10 of 32 steps)<", "a, epoch 2: 0.75<",
+        "a, epoch 3: 0.75 (after 10 of 32 steps)<", ">part of an epoch</text>"}) {
+    EXPECT_THAT(learning, HasSubstr(title));
+  }
+  for (const char* row :
+       {"training</td><td>1</td>", "training</td><td>2 (10 of 32 steps)</td>",
+        "validation</td><td>2</td>", "validation</td><td>3 (after 10 of 32 steps)</td>"}) {
+    EXPECT_THAT(learning, HasSubstr(row));
+  }
+  run.epochs[2].steps_before = 20;
+  EXPECT_THAT(html::learning({run}), HasSubstr("a, epoch 3: 0.75 (after 30 of 32 steps)<"));
+  EXPECT_THAT(html::speed({run}), HasSubstr("a, epoch 2: 1 (10 of 32 steps)<"));
+  EXPECT_THAT(html::utilisation({run}), HasSubstr("a, epoch 3: 0 (10 of 32 steps)<"));
+  const std::string whole = html::learning({run_of_rates("a", {1, 1})});
+  EXPECT_THAT(whole, Not(HasSubstr("part of an epoch")));
+}
+
 TEST(ComparedRuns, HaveMetricsNearTheirSmallestValue) {
   html::RunData run = run_of_rates("a", {1, 1});
   run.epochs[0].metrics = {{"accuracy", 0.75}};
@@ -180,7 +209,9 @@ TEST(ComparedRuns, SayWhenAndHowTheyWereStarted) {
   EXPECT_THAT(text, HasSubstr("<p><b>&lt;a&gt;</b>: <span class=\"soft\">odd</span>, a record "
                               "without the command and the time of its run</p>"));
   EXPECT_THAT(text, HasSubstr("<div class=\"card\"><span>epochs</span><b>0</b></div>"));
-  EXPECT_THAT(text, HasSubstr("<p>The run has no whole epoch yet.</p>"));
+  EXPECT_THAT(text, HasSubstr("<p>The run has no whole epoch.</p>"));
+  EXPECT_THAT(html::overview({{.name = "a", .state = "running"}}),
+              HasSubstr("<p>The run has no whole epoch yet.</p>"));
   for (const char* absent : {"<span>training loss</span>", "<span>best images/s</span>",
                              "<span>step</span>", "<span>run time</span>", "<span>memory</span>"}) {
     EXPECT_THAT(text, Not(HasSubstr(absent)));

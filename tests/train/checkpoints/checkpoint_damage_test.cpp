@@ -22,7 +22,10 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/formats/checkpoint_manifest.h>
+#include <lockstep/formats/checksum.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
 #include <tests/support/small_disk.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/checkpoints/stored_checkpoints.h>
@@ -120,6 +123,30 @@ TEST_F(DamagedCheckpoint, IsNamedWithWhatWasFoundAndExpected) {
   } catch (const CheckpointError& error) {
     EXPECT_EQ(error.what(),
               (newest / kTrainingFile).string() + " is damaged: it has 1000 bytes, expected 3000");
+  }
+}
+
+TEST_F(DamagedCheckpoint, IsNamedWithItsChecksumsOrAsMissing) {
+  const auto message_of_newest = [this] {
+    return testing_support::message_of<CheckpointError>([this] { verify_checkpoint(newest); });
+  };
+  for (const char* name : {kModelFile, kTrainingFile}) {
+    const fs::path path = newest / name;
+    const std::string whole = read_text(path);
+    std::string other = whole;
+    other.back() = static_cast<char>(other.back() ^ 1);
+    const auto digits = [](const std::string& content) {
+      return formats::checksum_digits(formats::checksum(testing_support::as_bytes(content)));
+    };
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << other;
+    EXPECT_EQ(message_of_newest(), str(path.string(), " is damaged: its checksum is ",
+                                       digits(other), ", expected ", digits(whole)));
+    fs::remove(path);
+    EXPECT_EQ(
+        message_of_newest(),
+        str(path.string(), " is missing; the manifest expects a file of ", whole.size(), " bytes"));
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << whole;
+    EXPECT_EQ(message_of_newest(), "nothing was thrown");
   }
 }
 

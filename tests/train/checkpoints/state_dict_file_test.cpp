@@ -153,9 +153,10 @@ TEST_F(StateDictFile, SaysWhatCannotBeReadOrWritten) {
   const std::pair<StateDict, const char*> cases[] = {
       {{{"a", values}, {"a", values}}, "cannot write two tensors called 'a'"},
       {{{"a", values.to(torch::kComplexFloat)}},
-       "cannot save tensor 'a': it is of type ComplexFloat"},
+       "cannot save tensor 'a': it is of type ComplexFloat, which Lockstep's .pt files lack"},
       {{{"a", values.to_sparse()}},
-       "cannot save tensor 'a': it is SparseCPUFloatType, expected a dense"},
+       "cannot save tensor 'a': it is SparseCPUFloatType, expected a dense tensor with values"},
+      {{{"b", values.to(torch::kMeta)}}, ", expected a dense tensor with values"},
       {{{"a", torch::Tensor()}}, "cannot save tensor 'a': it is undefined"},
       {{{"a", values}, {"b", values.view(torch::kInt32)}},
        "'b' of type I32: it shares its memory with 'a'"},

@@ -356,6 +356,40 @@ TEST(TrainerAnyBatch, ATaskMayCountTheSamplesItself) {
   }
 }
 
+// A batch whose copies are counted, of a type that visits its tensors itself.
+struct CountedCopies {
+  CountedCopies() = default;
+  CountedCopies(const CountedCopies& other) : tensors(other.tensors) { ++copies; }
+  CountedCopies& operator=(const CountedCopies& other) {
+    tensors = other.tensors;
+    ++copies;
+    return *this;
+  }
+  std::vector<torch::Tensor> tensors;
+  static inline int copies = 0;
+};
+template <class F>
+void each_tensor(CountedCopies& batch, F&& f) {
+  for (torch::Tensor& tensor : batch.tensors) f(tensor);
+}
+
+struct CountedCopiesTask final : BatchTask<CountedCopies> {
+  torch::nn::Linear net{1, 1};
+  torch::nn::Module& module() override { return *net; }
+  torch::Tensor training_step(const CountedCopies&) override { return torch::zeros({}); }
+  void evaluation_step(const CountedCopies&, Metrics&) override {}
+};
+
+TEST(TrainerAnyBatch, CountsSamplesWithoutACopyOfTheBatch) {
+  const CountedCopiesTask task;
+  CountedCopies batch;
+  batch.tensors = {torch::Tensor(), torch::ones({}), torch::ones({3, 2}), torch::ones({5})};
+  CountedCopies::copies = 0;
+  EXPECT_EQ(task.batch_size(batch), 3) << "of the first tensor with dimensions";
+  EXPECT_EQ(CountedCopies::copies, 0);
+  EXPECT_EQ(batch.tensors[2].use_count(), 1) << "the batch still has its tensors";
+}
+
 struct ScalarTask final : BatchTask<torch::Tensor> {
   torch::nn::Linear net{1, 1};
   torch::nn::Module& module() override { return *net; }

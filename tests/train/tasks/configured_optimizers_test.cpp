@@ -125,16 +125,9 @@ StateDict readings_by_hand(
 }
 
 // Resumes within the second epoch.
-void expect_equal_bits_after_resume(const std::function<StateDict(const TrainerOptions&)>& train) {
-  const testing_support::TemporaryDirectory directory;
-  TrainerOptions run = reading_options();
-  const StateDict whole = train(run);
-  run.checkpoints.directory = directory.path() / "checkpoints";
-  run.max_steps = 4;
-  train(run);
-  run.max_steps.reset();
-  run.resume = true;
-  expect_equal_bits(train(run), whole);
+void expect_equal_readings_after_resume(
+    const std::function<StateDict(const TrainerOptions&)>& train) {
+  expect_equal_bits_after_resume(reading_options(), 4, train);
 }
 
 // --- Groups
@@ -183,9 +176,9 @@ TEST(TrainerGroups, HaveTheirOwnOptionsAndSchedules) {
 }
 
 TEST(TrainerGroups, AResumedRunHasTheSameBits) {
-  expect_equal_bits_after_resume(
+  expect_equal_readings_after_resume(
       [](const TrainerOptions& run) { return train_readings(run, reading_groups); });
-  expect_equal_bits_after_resume([](const TrainerOptions& run) {
+  expect_equal_readings_after_resume([](const TrainerOptions& run) {
     return train_readings_on_ranks(run, reading_groups, "zero1");
   });
 }
@@ -310,9 +303,9 @@ TEST(TrainerOwnOptimizer, IsOneOfLibTorch) {
 }
 
 TEST(TrainerOwnOptimizer, AResumedRunHasTheSameBits) {
-  expect_equal_bits_after_resume(
+  expect_equal_readings_after_resume(
       [](const TrainerOptions& run) { return train_readings(run, reading_rmsprop); });
-  expect_equal_bits_after_resume([](const TrainerOptions& run) {
+  expect_equal_readings_after_resume([](const TrainerOptions& run) {
     return train_readings_on_ranks(run, reading_rmsprop, "ddp");
   });
 }
@@ -352,9 +345,9 @@ std::vector<ConfiguredOptimizer> reading_signs(const ReadingNet& net) {
 }
 
 TEST(TrainerOwnOptimizer, MayRememberTensorsOfAnyForm) {
-  expect_equal_bits_after_resume(
+  expect_equal_readings_after_resume(
       [](const TrainerOptions& run) { return train_readings(run, reading_signs); });
-  expect_equal_bits_after_resume(
+  expect_equal_readings_after_resume(
       [](const TrainerOptions& run) { return train_readings_on_ranks(run, reading_signs, "ddp"); });
 }
 

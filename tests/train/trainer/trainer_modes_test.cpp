@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/autocast_mode.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
@@ -18,6 +21,7 @@
 #include <lockstep/models/mnist_stages.h>
 #include <lockstep/train/optimization/slow_precision.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
 #include <tests/train/staged_net.h>
 
 namespace lockstep::train {
@@ -216,6 +220,118 @@ TEST(TrainerModes, OfPicturesAreEval) {
   train_staged(run, group_of_one(), {}, task);
   EXPECT_THAT(task.modes, ElementsAre(false, false));
   EXPECT_TRUE(task.net->is_training());
+}
+
+// An evaluation and its picture need no gradients, and compute in the precision of the run.
+TEST(TrainerModes, OfEvaluationsAndPicturesAreWithoutGradients) {
+  struct ObservedTask final : ClassificationTask {
+    ObservedTask()
+        : ClassificationTask(make_digits_net(/*dropout=*/false),
+                             ClassificationLoss::kNegativeLogLikelihood) {}
+    torch::Tensor training_step(const Batch& batch) override {
+      observe("training");
+      return ClassificationTask::training_step(batch);
+    }
+    void evaluation_step(const Batch& batch, Metrics& metrics) override {
+      observe("evaluation");
+      ClassificationTask::evaluation_step(batch, metrics);
+    }
+    std::optional<RunPicture> picture(const Batch&) override {
+      observe("picture");
+      return std::nullopt;
+    }
+    void observe(const std::string& what) {
+      seen.insert(lockstep::str(what, at::GradMode::is_enabled() ? ", gradients" : "",
+                                at::autocast::is_autocast_enabled(at::kCPU) ? ", autocast" : ""));
+    }
+    std::set<std::string> seen;
+  };
+  struct PictureListener final : Listener {
+    bool takes_pictures() const override { return true; }
+  };
+  for (const Precision precision : {Precision::k32, Precision::kBf16}) {
+    ObservedTask task;
+    PictureListener listener;
+    TrainerOptions run = options(1);
+    run.max_steps = 1;
+    run.precision = precision;
+    run.listeners = {&listener};
+    const CapturedLog log;  // bfloat16 may be slow here
+    train_staged(run, group_of_one(), {}, task);
+    const std::string after = precision == Precision::k32 ? "" : ", autocast";
+    EXPECT_THAT(task.seen, testing::UnorderedElementsAre("training, gradients" + after,
+                                                         "evaluation" + after, "picture" + after));
+    EXPECT_TRUE(at::GradMode::is_enabled()) << "after the run";
+    EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU)) << "after the run";
+  }
+}
+
+// Each message has the range of its option. Options next to a range are accepted.
+TEST(TrainerRanges, AreInTheMessages) {
+  const auto refusal = [](const TrainerOptions& o) {
+    return testing_support::message_of<ConfigError>(
+        [&] { Trainer(o, make_strategy("single", group_of_one())); });
+  };
+  const CheckpointOptions folder = {.directory = "checkpoints"};
+  const std::pair<TrainerOptions, const char*> cases[] = {
+      {{.max_epochs = 0}, "Trainer: max_epochs must be from 1 to 1000000000, got 0"},
+      {{.max_epochs = 5, .min_epochs = 6}, "Trainer: min_epochs must be from 0 to 5, got 6"},
+      {{.max_epochs = 5, .min_epochs = -1}, "Trainer: min_epochs must be from 0 to 5, got -1"},
+      {{.max_steps = 0}, "Trainer: max_steps must be at least 1, got 0"},
+      {{.max_time_seconds = -1.5}, "Trainer: max_time_seconds must be greater than 0, got -1.5"},
+      {{.fast_dev_run = -1}, "Trainer: fast_dev_run must be from 0 to 1000000000, got -1"},
+      {{.limit_train_batches = 0}, "Trainer: limit_train_batches must be at least 1, got 0"},
+      {{.overfit_batches = -1}, "Trainer: overfit_batches must be at least 0, got -1"},
+      {{.accumulate_grad_batches = 0},
+       "Trainer: accumulate_grad_batches must be from 1 to 1000000000, got 0"},
+      {{.limit_val_batches = -1}, "Trainer: limit_val_batches must be at least 0, got -1"},
+      {{.check_val_every_n_epoch = 0},
+       "Trainer: check_val_every_n_epoch must be at least 1, got 0"},
+      {{.val_check_interval = 0}, "Trainer: val_check_interval must be at least 1, got 0"},
+      {{.num_sanity_val_steps = -1}, "Trainer: num_sanity_val_steps must be at least 0, got -1"},
+      {{.gradient_clip_norm = 0}, "Trainer: gradient_clip_norm must be greater than 0, got 0"},
+      {{.gradient_clip_value = -2}, "Trainer: gradient_clip_value must be greater than 0, got -2"},
+      {{.schedule = {.gamma = 0}}, "schedule: gamma must be greater than 0, got 0"},
+      {{.ema_decay = 1.25}, "Trainer: ema_decay must be from 0 to 1, got 1.25"},
+      {{.ema_decay = -0.25}, "Trainer: ema_decay must be from 0 to 1, got -0.25"},
+      {{.checkpoints = {.keep_last = 0}},
+       "checkpoints: keep_last must be from 1 to 1000000, got 0"},
+      {{.log_every_n_steps = 0}, "Trainer: log_every_n_steps must be at least 1, got 0"},
+      {{.model_summary_depth = -2}, "Trainer: model_summary_depth must be at least -1, got -2"},
+      {{.log_histograms_every_n_steps = -1},
+       "Trainer: log_histograms_every_n_steps must be at least 0, got -1"},
+      {{.profiler = {.kind = Profiler::kTrace}},
+       "profiler: a trace needs trace_file, where it is written to"},
+      {{.trace = {.steps = 0}}, "Trainer: trace.steps must be from 1 to 100, got 0"},
+      {{.deterministic = true, .cudnn_benchmark = true},
+       "Trainer: cudnn_benchmark and deterministic cannot be combined: what is fastest differs "
+       "from run to run; remove one of them"},
+      {{.detect_anomaly = true, .cuda_graph = true},
+       "Trainer: cuda_graph and detect_anomaly cannot be combined: a replayed backward pass does "
+       "not check values for NaN; remove one of them"},
+      {{.on_nan = OnNan::kSkip, .cuda_graph = true},
+       "Trainer: cuda_graph and on_nan skip cannot be combined: a replayed step updates the "
+       "parameters before the host knows its loss; choose one"},
+      {{.on_nan = OnNan::kStop, .cuda_graph = true},
+       "Trainer: cuda_graph and on_nan stop cannot be combined: a replayed step updates the "
+       "parameters before the host knows its loss; choose one"},
+      {{.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true}, .cuda_graph = true},
+       "Trainer: cuda_graph and cycle_momentum cannot be combined: the momentum of a replayed step "
+       "is that of the recorded one; remove one of them"},
+      {{.checkpoints = folder, .resume = Resume::kYes, .overwrite = true},
+       "Trainer: resume and overwrite cannot be combined; remove one of them"},
+      {{.fast_dev_run = 1, .checkpoints = folder, .resume = Resume::kYes},
+       "Trainer: resume cannot be combined with fast_dev_run, which keeps no checkpoints; remove "
+       "one of them"},
+      {{.resume = Resume::kYes},
+       "Trainer: resume needs a folder of checkpoints; set CheckpointOptions::directory"},
+      {{.deterministic = true}, "nothing was thrown"},
+      {{.cudnn_benchmark = true}, "nothing was thrown"},
+      {{.checkpoints = folder, .overwrite = true}, "nothing was thrown"},
+      {{.checkpoints = folder, .resume = Resume::kYes}, "nothing was thrown"},
+      {{.fast_dev_run = 1, .checkpoints = folder, .overwrite = true}, "nothing was thrown"},
+  };
+  for (const auto& [wrong, message] : cases) EXPECT_EQ(refusal(wrong), message);
 }
 
 // The first eight samples of the first batch, or as many as it has.

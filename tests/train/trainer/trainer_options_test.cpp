@@ -35,18 +35,6 @@ std::string events_of(TrainerOptions run) {
   return listener.events;
 }
 
-// A run that ends after `steps` and is resumed equals an uninterrupted one.
-void expect_to_resume_exactly(TrainerOptions run, std::int64_t steps) {
-  const TemporaryDirectory directory;
-  const StateDict whole = train(run).state;
-  run.checkpoints.directory = directory / "checkpoints";
-  run.max_steps = steps;
-  train(run);
-  run.max_steps.reset();
-  run.resume = true;
-  expect_equal_bits(train(run).state, whole);
-}
-
 // A task whose calls can be observed and altered.
 class SpiedTask : public Task {
  public:
@@ -83,11 +71,11 @@ TEST(TrainerLimits, EndAnEpochAfterSoManyBatches) {
   const RunReport report = train(run).report;
   EXPECT_EQ(report.info.steps_per_epoch, 4);
   EXPECT_NEAR(report.epochs[1].images_per_second * report.epochs[1].seconds, 80, 1e-6);
-  for (const std::int64_t steps : {3, 4, 6}) expect_to_resume_exactly(run, steps);
+  for (const std::int64_t steps : {3, 4, 6}) expect_equal_bits_after_resume(run, steps);
   run.limit_train_batches = 3;
   run.accumulate_grad_batches = 2;
   EXPECT_EQ(events_of(run), "bssesseE") << "a step of two batches, and one of what is left";
-  expect_to_resume_exactly(run, 3);
+  expect_equal_bits_after_resume(run, 3);
   run.limit_train_batches = 100;
   EXPECT_EQ(events_of(run),
             "bssse"
@@ -343,7 +331,7 @@ TEST(TrainerTrials, FindABrokenEvaluationBeforeTraining) {
   run.listeners = {&listener};
   run.num_sanity_val_steps = 2;
   EXPECT_THROW(fit_spied(run, broken), Error);
-  EXPECT_EQ(listener.events, "b");
+  EXPECT_EQ(listener.events, "") << "no listener has made a file";
   SpiedTask sound;
   fit_spied(run, sound);
   EXPECT_EQ(sound.evaluated, 2 + 5);
@@ -409,7 +397,7 @@ TEST(TrainerTrials, LearnAFewBatchesByHeart) {
   for (std::size_t i = 2; i < 6; ++i) EXPECT_TRUE(images[i].equal(images[i % 2])) << i;
   EXPECT_FALSE(images[0].equal(images[1]));
   EXPECT_EQ(report.test->samples, 16);
-  expect_to_resume_exactly(run, 3);
+  expect_equal_bits_after_resume(run, 3);
 }
 
 TEST(TrainerModes, NameTheOperationThatMakesNoNumber) {

@@ -180,25 +180,125 @@ TEST(TrainerStops, NameAValueThatThereIsNot) {
   run.listeners = {&before};
   run.early_stopping = EarlyStoppingOptions{.monitor = "psnr"};
   EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
-            "early stopping: the evaluation has no value 'psnr'; it has loss, accuracy, "
-            "train_loss");
-  EXPECT_EQ(before.events, "b") << "the name costs no step";
+            "TrainerOptions::early_stopping: the evaluation has no value 'psnr'; it has loss, "
+            "accuracy, train_loss");
+  EXPECT_EQ(before.events, "") << "the run does not begin";
   run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.monitor = "acuracy"}};
-  EXPECT_THAT(message_of<ConfigError>([&] { train(run); }),
-              testing::StartsWith("schedule plateau: the evaluation has no value 'acuracy'"));
-  EXPECT_EQ(before.events, "bb");
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { train(run); }),
+      testing::StartsWith("PlateauOptions::monitor: the evaluation has no value 'acuracy'"));
+  EXPECT_EQ(before.events, "");
   run.schedule = {};
   run.limit_val_batches = 0;
   CountingListener listener;
   run.listeners = {&listener};
-  EXPECT_THAT(message_of<ConfigError>([&] { train(run); }),
-              HasSubstr("watches 'psnr' of the evaluations, but this run has none"));
+  EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
+            "TrainerOptions::early_stopping: watches 'psnr' of the evaluations, but this run has "
+            "none; raise TrainerOptions::limit_val_batches, or watch train_loss");
   EXPECT_EQ(listener.events, "");
   run.early_stopping.reset();
   run.schedule = {.kind = ScheduleKind::kPlateau};
-  EXPECT_THAT(message_of<ConfigError>([&] { train(run); }), HasSubstr("schedule plateau"));
+  EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
+            "PlateauOptions::monitor: watches 'loss' of the evaluations, but this run has none; "
+            "raise TrainerOptions::limit_val_batches, or watch train_loss");
+  TrainerOptions keeping = standing_still(1);
+  keeping.limit_val_batches = 0;
+  keeping.checkpoints.save_top_k = 1;
+  EXPECT_EQ(train(keeping).report.epochs.size(), 1U) << "it keeps no checkpoints";
+  const TemporaryDirectory directory;
+  keeping.checkpoints.directory = directory / "checkpoints";
+  EXPECT_EQ(message_of<ConfigError>([&] { train(keeping); }),
+            "CheckpointOptions::save_top_k: watches 'loss' of the evaluations, but this run has "
+            "none; raise TrainerOptions::limit_val_batches, or watch train_loss");
   run.schedule.plateau.monitor = "train_loss";
   train(run);
+}
+
+// How many batches a run of one step evaluates, of which the evaluation after it has `after`.
+int batches_before_training(const TrainerOptions& run, int after) {
+  struct CountingTask final : ClassificationTask {
+    CountingTask()
+        : ClassificationTask(make_digits_net(/*dropout=*/false),
+                             ClassificationLoss::kNegativeLogLikelihood) {}
+    void evaluation_step(const Batch& batch, Metrics& metrics) override {
+      ++evaluated;
+      ClassificationTask::evaluation_step(batch, metrics);
+    }
+    int evaluated = 0;
+  };
+  CountingTask task;
+  Loader loader = train_loader(group_of_one());
+  Trainer(run, make_strategy("single", group_of_one())).fit(task, loader, [] {
+    return test_loader(group_of_one());
+  });
+  return task.evaluated - after;
+}
+
+// What an evaluation reports is known only after one. One batch is therefore evaluated before the
+// training, unless more are asked for.
+TEST(TrainerStops, EvaluateBeforeTheTrainingWhatANameNeeds) {
+  const TemporaryDirectory directory;
+  const TrainerOptions plain = standing_still(1);
+  EXPECT_EQ(batches_before_training(plain, 5), 0);
+  TrainerOptions stopping = plain;
+  stopping.early_stopping = EarlyStoppingOptions{};
+  EXPECT_EQ(batches_before_training(stopping, 5), 1) << "a task need not report a loss";
+  stopping.early_stopping->monitor = "train_loss";
+  EXPECT_EQ(batches_before_training(stopping, 5), 0);
+  stopping.early_stopping = EarlyStoppingOptions{.monitor = "accuracy", .mode = MetricGoal::kMax};
+  EXPECT_EQ(batches_before_training(stopping, 5), 1);
+  stopping.num_sanity_val_steps = 3;
+  EXPECT_EQ(batches_before_training(stopping, 5), 3);
+  stopping.num_sanity_val_steps = 9;
+  stopping.limit_val_batches = 2;
+  EXPECT_EQ(batches_before_training(stopping, 2), 2) << "no more than an evaluation";
+  TrainerOptions plateau = plain;
+  plateau.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.monitor = "accuracy"}};
+  EXPECT_EQ(batches_before_training(plateau, 5), 1);
+  plateau.schedule.plateau.monitor = "train_loss";
+  EXPECT_EQ(batches_before_training(plateau, 5), 0);
+  TrainerOptions keeping = plain;
+  keeping.checkpoints.monitor = "accuracy";
+  keeping.checkpoints.save_top_k = 1;
+  EXPECT_EQ(batches_before_training(keeping, 5), 0) << "it keeps no checkpoints";
+  keeping.checkpoints.directory = directory / "checkpoints";
+  EXPECT_EQ(batches_before_training(keeping, 5), 1);
+  keeping.resume = true;
+  EXPECT_EQ(batches_before_training(keeping, 5), 0) << "there is nothing left to train";
+}
+
+// A task need not report a loss.
+TEST(TrainerStops, FindTheMissingLossBeforeTheTraining) {
+  class Lossless : public Task {
+   public:
+    torch::nn::Module& module() override { return task_.module(); }
+    torch::Tensor training_step(const Batch& batch) override { return task_.training_step(batch); }
+    void evaluation_step(const Batch& batch, Metrics& metrics) override {
+      metrics.add("share", 0.5, batch.size);
+    }
+
+   private:
+    ClassificationTask task_{MnistNet(), ClassificationLoss::kNegativeLogLikelihood};
+  };
+  for (const char* owner : {"TrainerOptions::early_stopping", "CheckpointOptions::save_top_k",
+                            "PlateauOptions::monitor"}) {
+    const TemporaryDirectory directory;
+    CountingListener listener;
+    TrainerOptions run = standing_still(2);
+    run.listeners = {&listener};
+    run.checkpoints.directory = directory / "checkpoints";
+    const std::string watching = owner;
+    if (watching.ends_with("early_stopping")) run.early_stopping = EarlyStoppingOptions{};
+    if (watching.ends_with("save_top_k")) run.checkpoints.save_top_k = 1;
+    if (watching.ends_with("monitor")) run.schedule = {.kind = ScheduleKind::kPlateau};
+    Lossless task;
+    Loader loader = train_loader(group_of_one());
+    Trainer trainer(run, make_strategy("single", group_of_one()));
+    EXPECT_EQ(message_of<ConfigError>(
+                  [&] { trainer.fit(task, loader, [] { return test_loader(group_of_one()); }); }),
+              watching + ": the evaluation has no value 'loss'; it has share, train_loss");
+    EXPECT_EQ(listener.events, "") << owner;
+  }
 }
 
 // Each rank either detects the error itself or is told by the rank that has ended the group.

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/functional/loss.h>
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
@@ -46,6 +47,30 @@ struct ReportListener : Listener {
   std::vector<std::optional<double>> momenta;
   std::vector<HistogramReport> histograms;
 };
+
+// The epoch's loss counts each sample once, although its last step has fewer batches and its last
+// batch fewer samples than the others. The weights stay as they are.
+TEST(TrainerReports, HaveTheMeanLossOverTheSamplesOfAnEpoch) {
+  MnistNet net = make_digits_net(/*dropout=*/false);
+  Loader loader(train_images(), SequentialSampler(kImages), kNormalize, {.batch_size = kImages});
+  loader.set_epoch(0);
+  Batch all;
+  ASSERT_TRUE(loader.next(all));
+  const auto expected =
+      torch::nn::functional::nll_loss(net->forward(all.images), all.labels).item<double>();
+  for (const std::int64_t parts : {1, 4}) {
+    TrainerOptions still = options(1);
+    still.optimizer = SgdOptions{.lr = 0};
+    still.accumulate_grad_batches = parts;
+    still.limit_val_batches = 0;
+    for (const int ranks : {1, 2}) {
+      const RunReport report =
+          train_ranks(ranks, "shm", ranks == 1 ? "single" : "ddp", still).report;
+      EXPECT_EQ(report.epochs.at(0).steps, parts == 1 ? 6 : 2);
+      EXPECT_NEAR(report.epochs.at(0).train_loss, expected, 1e-5) << parts << ' ' << ranks;
+    }
+  }
+}
 
 // Counts the objects of its kind, and the runs that they have seen.
 struct CountedListener : Listener {
@@ -88,6 +113,146 @@ TEST(ListenerHandles, OwnWhatTheyWereGiven) {
   EXPECT_EQ(alive, 0);
   EXPECT_FALSE(static_cast<bool>(ListenerHandle(std::unique_ptr<CountedListener>())));
   EXPECT_FALSE(static_cast<bool>(ListenerHandle(static_cast<Listener*>(nullptr))));
+}
+
+// The reports of a run, and the order in which they come.
+struct WholeListener : Listener {
+  void on_run_begin(const RunInfo& info) override { begun = info; }
+  void on_epoch_end(const EpochReport& report) override { epochs.push_back(report); }
+  void on_run_end(const RunReport& report) override { ended = report; }
+  RunInfo begun;
+  std::vector<EpochReport> epochs;
+  RunReport ended;
+};
+
+// Each report is complete before listeners get it: it equals what fit() returns. The run learns
+// nothing, so that it stops after its second epoch.
+TEST(TrainerReports, AreCompleteWhenListenersGetThem) {
+  WholeListener listener;
+  int asked = 0;
+  TrainerOptions run = options(3);
+  run.optimizer = SgdOptions{.lr = 0};
+  run.limit_train_batches = 2;
+  run.early_stopping = EarlyStoppingOptions{.patience = 1};
+  run.profiler.kind = Profiler::kSimple;
+  run.command_seconds = [&asked] { return 100.0 + static_cast<double>(asked++); };
+  run.listeners = {&listener};
+  const RunReport report = train(run, group_of_one(), /*dropout=*/false).report;
+
+  const RunInfo& begun = listener.begun;
+  EXPECT_EQ(begun.recipe, "digits");
+  EXPECT_EQ(begun.strategy, "single");
+  EXPECT_EQ(begun.backend, "none");
+  EXPECT_EQ(begun.loader, "native");
+  EXPECT_EQ(begun.precision, "32");
+  EXPECT_EQ(begun.device, "cpu");
+  EXPECT_EQ(begun.global_batch, kGlobalBatch);
+  EXPECT_EQ(begun.parameters, 21840);
+  EXPECT_EQ(begun.max_epochs, 3);
+  EXPECT_EQ(begun.steps_per_epoch, 2);
+  EXPECT_EQ(begun.slow_precisions, report.info.slow_precisions);
+  EXPECT_EQ(begun.provenance.at("early_stopping"), "loss:1:min");
+  EXPECT_GT(begun.setup.model, 0);
+  EXPECT_FALSE(begun.already_complete);
+
+  ASSERT_EQ(report.epochs.size(), 2U);
+  ASSERT_EQ(listener.epochs.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const EpochReport& told = listener.epochs[i];
+    const EpochReport& returned = report.epochs[i];
+    EXPECT_EQ(told.epoch, returned.epoch);
+    EXPECT_EQ(told.steps, 2);
+    EXPECT_EQ(told.steps_per_epoch, 2);
+    EXPECT_EQ(told.train_loss, returned.train_loss);
+    EXPECT_EQ(told.seconds, returned.seconds);
+    EXPECT_EQ(told.phases.data, returned.phases.data);
+    EXPECT_EQ(told.first_batch_seconds, returned.first_batch_seconds);
+    EXPECT_EQ(told.images_per_second, returned.images_per_second);
+    EXPECT_GT(told.rss_bytes, 0);
+    EXPECT_EQ(told.rss_bytes, returned.rss_bytes);
+    ASSERT_TRUE(told.test && returned.test);
+    EXPECT_EQ(told.test->loss, returned.test->loss);
+  }
+
+  EXPECT_EQ(asked, 2) << "after the first step, and at the end";
+  const RunReport& ended = listener.ended;
+  for (const RunReport* each : {&ended, &report}) {
+    EXPECT_EQ(each->seconds_to_first_step, 100);
+    EXPECT_EQ(each->seconds_total, 101);
+    EXPECT_EQ(each->epochs.size(), 2U);
+    EXPECT_EQ(each->profile.size(), 8U);
+    EXPECT_EQ(each->skipped_images, 0);
+    EXPECT_THAT(each->stop_reason, testing::MatchesRegex("loss has not improved on [0-9.]+ in 1 "
+                                                         "evaluation"));
+    EXPECT_FALSE(each->already_complete);
+    EXPECT_FALSE(each->interrupted);
+    ASSERT_TRUE(each->test && each->best);
+    EXPECT_EQ(each->test->loss, report.epochs[1].test->loss);
+    EXPECT_EQ(each->best->name, "loss");
+    EXPECT_EQ(each->best->value, report.epochs[0].test->loss);
+    EXPECT_EQ(each->best->epoch, 1) << "the first of equal values";
+    EXPECT_EQ(each->best->weights, "") << "the run keeps no checkpoints";
+  }
+  EXPECT_GT(ended.peak_rss_bytes, 0);
+  EXPECT_EQ(ended.peak_rss_bytes, report.peak_rss_bytes);
+  EXPECT_EQ(ended.info.strategy, "single");
+}
+
+// A program that stops its run without a signal.
+TEST(TrainerReports, SayThatTheProgramAskedForTheEnd) {
+  struct AskingListener : Listener {
+    explicit AskingListener(StopRequest& given) : request(given) {}
+    void on_step(const StepReport& report) override {
+      if (report.step == 2) request.request();
+    }
+    StopRequest& request;
+  };
+  StopRequest request;
+  AskingListener listener(request);
+  TrainerOptions run = options(2);
+  run.stop_request = &request;
+  run.listeners = {&listener};
+  const RunReport report = train(run).report;
+  EXPECT_EQ(report.stop_reason, "stopped at the program's request");
+  EXPECT_TRUE(report.interrupted);
+  EXPECT_EQ(report.stop_signal, 0);
+  EXPECT_EQ(report.saved_in, "") << "the run keeps no checkpoints";
+  ASSERT_EQ(report.epochs.size(), 1U);
+  EXPECT_EQ(report.epochs[0].steps, 3) << "the request is seen after the next step";
+  EXPECT_EQ(report.epochs[0].steps_per_epoch, 6);
+  EXPECT_FALSE(report.test);
+}
+
+// The reports of an epoch that a run resumes within: its steps are those of this run alone.
+TEST(TrainerReports, CountTheStepsOfThisRun) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = 8;
+  train(run);
+  run.max_steps.reset();
+  run.resume = true;
+  WholeListener listener;
+  run.listeners = {&listener};
+  const RunReport report = train(run).report;
+  EXPECT_EQ(listener.begun.first_epoch, 2);
+  EXPECT_EQ(listener.begun.first_step, 2);
+  EXPECT_FALSE(listener.begun.already_complete);
+  EXPECT_THAT(listener.begun.resumed_from, testing::EndsWith("/checkpoints/step-00000008"));
+  ASSERT_EQ(report.epochs.size(), 1U);
+  EXPECT_EQ(report.epochs[0].epoch, 2);
+  EXPECT_EQ(report.epochs[0].steps, 4);
+  EXPECT_EQ(report.epochs[0].steps_per_epoch, 6);
+  EXPECT_NEAR(report.epochs[0].images_per_second * report.epochs[0].seconds, kImages - 40, 1e-6);
+  const RunReport complete = train(run).report;
+  EXPECT_TRUE(complete.already_complete);
+  EXPECT_TRUE(listener.begun.already_complete);
+  EXPECT_EQ(listener.begun.first_epoch, 3);
+  EXPECT_EQ(listener.begun.first_step, 0);
+  EXPECT_TRUE(complete.epochs.empty());
+  EXPECT_EQ(complete.seconds_to_first_step, 0) << "there was no step";
+  ASSERT_TRUE(complete.test);
+  EXPECT_NEAR(complete.test->loss, report.test->loss, 1e-6);
 }
 
 TEST(TrainerMomentum, GoesWithTheOneCycle) {
@@ -370,6 +535,27 @@ TEST(TrainerTrace, EndsWithARunThatFails) {
   EXPECT_THROW(train(run), Error);
   EXPECT_FALSE(is_recording());
   EXPECT_FALSE(std::filesystem::exists(run.trace.file));
+}
+
+// The command that has completed a run may be repeated, as `--resume auto` allows.
+TEST(TrainerTrace, KeepsTheFilesOfACompleteRun) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.resume = Resume::kAuto;
+  run.trace.file = directory / "trace.json";
+  run.profiler = {.kind = Profiler::kTrace, .trace_file = directory / "operations.json"};
+  train(run);
+  const std::string trace = testing_support::read_text(run.trace.file);
+  const std::string operations = testing_support::read_text(run.profiler.trace_file);
+  const CapturedLog log;
+  EXPECT_TRUE(train(run).report.already_complete);
+  EXPECT_TRUE(testing_support::read_text(run.trace.file) == trace);
+  EXPECT_TRUE(testing_support::read_text(run.profiler.trace_file) == operations);
+  EXPECT_THAT(log.lines(), testing::IsEmpty()) << "nothing is missing";
+  run.max_epochs = 2;
+  EXPECT_FALSE(train(run).report.already_complete);
+  EXPECT_FALSE(testing_support::read_text(run.trace.file) == trace) << "of the new steps";
 }
 
 TEST(TrainerTrace, KeepsOneToAHundredSteps) {

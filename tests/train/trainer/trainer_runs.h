@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include <lockstep/train/checkpoints/state_dict.h>
 #include <lockstep/train/trainer.h>
 #include <tests/support/groups.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::train {
 
@@ -106,6 +108,22 @@ inline void expect_equal_bits(const StateDict& a, const StateDict& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i)
     EXPECT_TRUE(a[i].second.equal(b[i].second)) << a[i].first;
+}
+
+/// Expects that a run which ends after `steps` and is resumed has the bits of an uninterrupted one.
+/// `state_of` trains.
+inline void expect_equal_bits_after_resume(
+    TrainerOptions run, std::int64_t steps,
+    const std::function<StateDict(const TrainerOptions&)>& state_of =
+        [](const TrainerOptions& options) { return train(options).state; }) {
+  const testing_support::TemporaryDirectory directory;
+  const StateDict whole = state_of(run);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = steps;
+  state_of(run);
+  run.max_steps.reset();
+  run.resume = true;
+  expect_equal_bits(state_of(run), whole);
 }
 
 struct CountingListener : Listener {
