@@ -7,12 +7,16 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include <lockstep/comm/algorithms/cost_model.h>
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/algorithms/trace.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/schedule_simulator.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::comm {
 namespace {
@@ -119,8 +123,17 @@ TEST(Schedule, OfOneRankOrNoElementIsEmpty) {
 }
 
 TEST(Schedule, IsOnlyOfAlgorithmsOverPointToPoint) {
-  EXPECT_THROW(make_schedule(Algorithm::kNative, {.size = 2, .count = 1}), InternalError);
-  EXPECT_THROW(make_schedule(Algorithm::kRing, {.rank = 2, .size = 2, .count = 1}), InternalError);
+  for (const Algorithm algorithm : {Algorithm::kNative, Algorithm::kAuto}) {
+    EXPECT_THAT(testing_support::message_of<InternalError>(
+                    [&] { make_schedule(algorithm, {.size = 2, .count = 1}); }),
+                testing::EndsWith(str("no schedule of algorithm ", algorithm_name(algorithm))));
+  }
+  for (const auto& [rank, size] : {std::pair(2, 2), {-1, 2}, {0, 0}}) {
+    EXPECT_THAT(testing_support::message_of<InternalError>([&, rank = rank, size = size] {
+                  make_schedule(Algorithm::kRing, {.rank = rank, .size = size, .count = 1});
+                }),
+                testing::EndsWith(str("schedule of rank ", rank, " of ", size)));
+  }
 }
 
 // The tests above rely on the simulator to reject a wrong schedule.
@@ -347,14 +360,29 @@ TEST(Trace, TravelsAsText) {
   const Trace trace{10,
                     99,
                     {{TraceEvent::Kind::kReceive, 3, 2, {16, 8}, 32, 11, 12},
-                     {TraceEvent::Kind::kReduce, 3, -1, {16, 8}, 32, 12, 13}}};
-  const Trace copy = trace_from_text(to_text(trace));
-  EXPECT_EQ(to_text(copy), to_text(trace));
-  ASSERT_EQ(copy.events.size(), 2U);
-  EXPECT_EQ(copy.events[0].kind, TraceEvent::Kind::kReceive);
-  EXPECT_EQ(copy.events[1].peer, -1);
+                     {TraceEvent::Kind::kReduce, 4, -1, {17, 9}, 36, 13, 14},
+                     {TraceEvent::Kind::kSend, 5, 1, {0, 6}, 24, 15, 18}}};
+  const std::string text = to_text(trace);
+  EXPECT_EQ(text, "10 99 3\n1 3 2 16 8 32 11 12\n2 4 -1 17 9 36 13 14\n0 5 1 0 6 24 15 18\n");
+  const Trace copy = trace_from_text(text);
+  EXPECT_EQ(copy.start_ns, 10);
   EXPECT_EQ(copy.end_ns, 99);
-  EXPECT_THROW(trace_from_text(to_text(trace).substr(0, 30)), InternalError);
+  ASSERT_EQ(copy.events.size(), 3U);
+  const auto fields = [](const TraceEvent& event) {
+    return std::tuple(event.kind, event.step, event.peer, event.range.first, event.range.count,
+                      event.bytes, event.start_ns, event.end_ns);
+  };
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(fields(copy.events[i]), fields(trace.events[i]));
+  EXPECT_TRUE(trace_from_text(to_text({7, 8})).events.empty());
+}
+
+TEST(Trace, MustBeComplete) {
+  for (const char* text : {"", "10", "10 99", "10 99 1", "10 99 1\n1 3 2 16 8 32 11",
+                           "10 99 1000000000000\n1 3 2 16 8 32 11 12\n"}) {
+    EXPECT_THAT(
+        testing_support::message_of<InternalError>([&] { trace_from_text(text); }),
+        testing::EndsWith(str("a trace of ", std::string(text).size(), " bytes ends early")));
+  }
 }
 
 TEST(Trace, IsThatOfTheInnermostScope) {

@@ -20,6 +20,7 @@
 
 #include <lockstep/comm/store/network.h>
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::tcp_store {
@@ -41,6 +42,12 @@ class Store : public ::testing::Test {
   Server server_{fd_};
   Connection store_{to(port_)};
 };
+
+TEST(StoreServer, SaysWhyItCannotServe) {
+  constexpr int kNotOpen = 1'000'000;
+  EXPECT_EQ(testing_support::message_of<CommError>([] { const Server server(kNotOpen); }),
+            "cannot serve a store: fcntl: Bad file descriptor");
+}
 
 TEST_F(Store, KeepsWhatIsSet) {
   store_.set("a", "1");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -289,6 +290,96 @@ TEST(WatchdogLosses, AreThoseOfTheRankThatServesTheStore) {
     EXPECT_EQ(watchdog.explanation(), losses[i].reason);
     EXPECT_EQ(watchdog.lost_store(std::chrono::milliseconds(0)), losses[i].reason);
     EXPECT_EQ(watchdog.lost_store(std::chrono::minutes(1)), "") << "it may come back";
+  }
+}
+
+// A store that answers until it is lost.
+class StoreUntilLost final : public c10d::HashStore {
+ public:
+  c10::intrusive_ptr<c10d::Store> clone() override { throw Error("not used"); }
+  using c10d::Store::set;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    if (lost) throw std::system_error(std::make_error_code(std::errc::connection_reset));
+    HashStore::set(key, value);
+  }
+
+  std::atomic<bool> lost = false;
+};
+
+struct StoreLossOfFour {
+  const char* name;
+  int store_rank;
+  std::vector<int> left;    // ranks that have left before the store is lost
+  std::vector<int> closed;  // ranks whose connections are closed
+  const char* reason;
+};
+
+// This rank is rank 1 of the group. The world calls the ranks 9, 8, 7 and 6.
+TEST(WatchdogLosses, AreExplainedByTheConnectionsThatAreClosed) {
+  const StoreLossOfFour losses[] = {
+      {"one, while the host is connected",
+       0,
+       {},
+       {2},
+       "rank 7 died or left the group (its connection is closed, and the store, which would know, "
+       "is gone)"},
+      {"two, while the host is connected",
+       0,
+       {},
+       {2, 3},
+       "ranks 7, 6 died or left the group (their connections are closed, and the store, which "
+       "would know, is gone)"},
+      {"the host, after another has left",
+       0,
+       {2},
+       {0, 2},
+       "rank 9 died or left the group (its store is gone)"},
+      {"all",
+       0,
+       {},
+       {0, 2, 3},
+       "rank 9 died or left the group (its store is gone); the connections to ranks 7, 6 are "
+       "closed, too"},
+      {"one, after the host and another have left",
+       0,
+       {0, 2},
+       {0, 2, 3},
+       "rank 6 died or left the group (its connection is closed, and the store, which would know, "
+       "is gone)"},
+      {"nobody, after all have left", 0, {0, 2, 3}, {0, 2, 3}, "rank 9 left the group"},
+      {"two of a group whose host is this rank",
+       1,
+       {},
+       {0, 2},
+       "ranks 9, 7 died or left the group (their connections are closed, and the store, which "
+       "would know, is gone)"},
+      {"nobody", 0, {}, {}, ""}};
+  for (const StoreLossOfFour& loss : losses) {
+    SCOPED_TRACE(loss.name);
+    const auto has = [](const std::vector<int>& ranks, int rank) {
+      return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+    };
+    const auto store = c10::make_intrusive<StoreUntilLost>();
+    for (const int rank : {0, 2, 3}) {
+      const watching::Status status{.beat = 7, .number = 3, .left = has(loss.left, rank)};
+      store->set(str("status/", rank), store_bytes(status.to_text()));
+    }
+    WatchdogOptions options{.beat = std::chrono::minutes(1),
+                            .world_ranks = {9, 8, 7, 6},
+                            .store_rank = loss.store_rank};
+    options.disconnected = [&](int rank) { return has(loss.closed, rank); };
+    Watchdog watchdog(store, 1, 4, options);
+    EXPECT_TRUE(looks_until(watchdog, [&] { return watchdog.missing(3).empty(); }));
+    store->lost = true;
+    EXPECT_TRUE(looks_until(watchdog, [&] {
+      watchdog.hurry();
+      return !watchdog.store_trouble().empty();
+    }));
+    for (int look = 0; look < 2; ++look) {  // the first may have begun before
+      watchdog.hurry();
+      watchdog.wait_for_news(std::chrono::seconds(10));
+    }
+    EXPECT_EQ(watchdog.explanation(), loss.reason);
   }
 }
 

@@ -290,6 +290,10 @@ TEST(WorkerEnvironment, RefusesContradictions) {
   const Case cases[] = {
       {{{"RANK", "0"}}, "environment variable RANK is set but WORLD_SIZE is not"},
       {{{"WORLD_SIZE", "2"}}, "WORLD_SIZE=2 is set but RANK is not"},
+      {with(kTorchrun, {{"MASTER_PORT", ""}}),
+       "RANK and WORLD_SIZE=8 are set but MASTER_PORT is not: set it to where rank 0 listens"},
+      {with(kTorchrun, {{"MASTER_ADDR", ""}}),
+       "RANK and WORLD_SIZE=8 are set but MASTER_ADDR is not: set it to where rank 0 listens"},
       {with(kTorchrun, {{"RANK", "8"}}),
        "RANK=8 contradicts WORLD_SIZE=8: ranks count from 0 to 7"},
       {with(kTorchrun, {{"RANK", "-1"}}), "RANK must be between 0 and"},

@@ -320,7 +320,11 @@ TEST(ReplaceLink, ReplacesALinkAndAFile) {
   }
   EXPECT_THAT(parent.names(), ElementsAre("link", "one", "two"));
   fs::create_directory(parent / "folder");
-  EXPECT_THROW(replace_link(parent / "folder", "one"), DataError);
+  EXPECT_EQ(message_of<DataError>([&] { replace_link(parent / "folder", "one"); }),
+            "cannot make the link " + (parent / "folder").string() + ": Is a directory");
+  EXPECT_EQ(
+      message_of<DataError>([&] { replace_link(parent / "nowhere/link", "one"); }),
+      "cannot make the link " + (parent / "nowhere/link").string() + ": No such file or directory");
   EXPECT_THAT(parent.names(), ElementsAre("folder", "link", "one", "two"));
 }
 

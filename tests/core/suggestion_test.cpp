@@ -1,5 +1,9 @@
 #include <lockstep/core/suggestion.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace lockstep {
@@ -61,6 +65,61 @@ TEST(Suggestion, KnowsTheWordsOfOtherTools) {
   EXPECT_EQ(nearest_word("fit", {"train", "predict"}), "train");
   EXPECT_EQ(nearest_word("fsdp", {"single", "dp", "ddp", "zero1"}), "zero1");
   EXPECT_EQ(nearest_word("fp16", options), "") << "there is no such option";
+}
+
+// Each is the only candidate, so that only the list of synonyms leads to it.
+TEST(Suggestion, KnowsEachWordOfItsList) {
+  const std::pair<const char*, const char*> words[] = {
+      {"learning-rate", "lr"},
+      {"epochs", "max-epochs"},
+      {"num-epochs", "max-epochs"},
+      {"num-train-epochs", "max-epochs"},
+      {"train-batch-size", "batch-size"},
+      {"pretrained", "weights"},
+      {"checkpoint", "weights"},
+      {"num-workers", "workers"},
+      {"arch", "model"},
+      {"opt", "optimizer"},
+      {"sched", "schedule"},
+      {"lr-scheduler", "schedule"},
+      {"amp", "precision"},
+      {"dtype", "precision"},
+      {"device", "accelerator"},
+      {"img-size", "image-size"},
+      {"output-dir", "out"},
+      {"data-path", "data"},
+      {"data-dir", "data"},
+      {"max-grad-norm", "gradient-clip-norm"},
+      {"clip-grad", "gradient-clip-norm"},
+      {"clip-grad-norm", "gradient-clip-norm"},
+      {"gradient-accumulation-steps", "accumulate-grad-batches"},
+      {"grad-accum-steps", "accumulate-grad-batches"},
+      {"sync-bn", "sync-batchnorm"},
+      {"resume-from-checkpoint", "resume"},
+      {"ckpt-path", "resume"},
+      {"gpus", "nproc-per-node"},
+      {"devices", "nproc-per-node"},
+      {"patience", "early-stopping"},
+      {"fit", "train"},
+      {"fp16", "16"},
+      {"half", "16"},
+      {"float16", "16"},
+      {"16-mixed", "16"},
+      {"bfloat16", "bf16"},
+      {"bf16-mixed", "bf16"},
+      {"fp32", "32"},
+      {"float32", "32"},
+      {"32-true", "32"},
+      {"dataparallel", "dp"},
+      {"distributeddataparallel", "ddp"},
+      {"zero", "zero1"},
+      {"fsdp", "zero1"}};
+  for (const auto& [theirs, ours] : words) {
+    const std::string option = std::string("--") + theirs;
+    EXPECT_EQ(nearest_word(option, {"--unlike", std::string("--") + ours}),
+              std::string("--") + ours)
+        << theirs;
+  }
 }
 
 }  // namespace

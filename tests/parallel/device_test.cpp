@@ -486,6 +486,10 @@ TEST_F(OnADevice, ADeviceBeyondTheLastIsRefused) {
   EXPECT_THAT(refusal, testing::HasSubstr(" devices, the last of which is "));
   EXPECT_THAT(refusal, testing::EndsWith(":1"));
   EXPECT_FALSE(parallel::existing_device(torch::Device(torch::kCPU, 0), "").has_index());
+  EXPECT_EQ(message_of<ConfigError>(
+                [] { parallel::existing_device(torch::Device(torch::kVE, 1), "here: "); }),
+            "here: ve:1 cannot be used: this LibTorch is built without ve; use a build with it, or "
+            "\"cpu\" devices");
 }
 
 }  // namespace

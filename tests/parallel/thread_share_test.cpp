@@ -17,6 +17,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -28,6 +29,20 @@ TEST(ThreadShare, GivesTheFirstMembersWhatIsLeft) {
   EXPECT_THAT(detail::divided_threads(5, 3), ElementsAre(2, 2, 1));
   EXPECT_THAT(detail::divided_threads(1, 3), ElementsAre(1, 1, 1));
   EXPECT_THAT(detail::divided_threads(7, 1), ElementsAre(7));
+}
+
+TEST(ThreadShare, MustBeGivenToEachMember) {
+  detail::ThreadTeam team({"a", "b"});
+  for (const std::vector<int>& counts : {std::vector<int>{1}, {1, 1, 1}}) {
+    const std::string problem =
+        str("a team of 2 threads got ", counts.size(), " numbers of threads");
+    EXPECT_THAT(testing_support::message_of<InternalError>(
+                    [&] { detail::set_threads_of_members(team, counts); }),
+                testing::EndsWith(problem));
+    EXPECT_THAT(testing_support::message_of<InternalError>(
+                    [&] { detail::keep_members_apart(team, counts); }),
+                testing::EndsWith(problem));
+  }
 }
 
 TEST(ThreadShare, IsTheMembersOwn) {

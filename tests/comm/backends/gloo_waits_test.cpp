@@ -29,6 +29,7 @@
 #include <lockstep/comm/group/connect.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <tests/comm/backends/gloo/told_library.h>
 #include <tests/comm/backends/gloo_groups.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
@@ -307,60 +308,6 @@ TEST(GlooDeadline, AWaitThatBeginsLateIsAlsoTold) {
                                HasSubstr(" for rank 1; rank 1 ")));
 }
 
-// A library whose sums end when the test says so, and in which no message arrives.
-class ToldBackend final : public c10d::Backend {
- public:
-  class Sum final : public c10d::Work {
-   public:
-    Sum() : Work(0, c10d::OpType::ALLREDUCE) {}
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-    void end(const std::exception_ptr& error = nullptr) {
-      finish(error);
-      error ? future_->setError(error) : future_->markCompleted(c10::IValue());
-    }
-
-   private:
-    const c10::intrusive_ptr<c10::ivalue::Future> future_ =
-        c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());
-  };
-  class Receive final : public c10d::Work {
-   public:
-    Receive() : Work(0, c10d::OpType::RECV) {}
-    bool wait(milliseconds) override { return false; }
-    void abort() override {
-      finish();  // Gloo, too, reports it as complete once a wait for it was interrupted
-      ++interruptions;
-    }
-    std::atomic<int> interruptions = 0;
-  };
-
-  ToldBackend() : c10d::Backend(0, 2) {}
-  const std::string getBackendName() const override { return "told"; }
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&,
-                                           const c10d::AllreduceOptions&) override {
-    return sum = c10::make_intrusive<Sum>();
-  }
-  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int tag) override {
-    auto receive = c10::make_intrusive<Receive>();
-    if (tag != std::numeric_limits<int>::max()) message = receive;
-    return receive;
-  }
-
-  c10::intrusive_ptr<Sum> sum;          // the last one
-  c10::intrusive_ptr<Receive> message;  // the last one that is no probe of a connection
-};
-
-// Rank 0 of two ranks over a library that obeys the test.
-struct ToldCaller {
-  std::shared_ptr<Work> start_sum(torch::Tensor tensor) {
-    return caller.start(CallKind::kAllReduce, {}, std::move(tensor));
-  }
-
-  const c10::intrusive_ptr<ToldBackend> library = c10::make_intrusive<ToldBackend>();
-  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
-  Caller caller{gloo::adapt(library, store, {.timeout = seconds(30), .store_rank = -1}), 0, 2};
-};
-
 // No reason is sought for a timeout. It is that of the group, however long the wait was to be.
 TEST(GlooDeadline, ATimeoutOfTheLibraryIsToldAtOnce) {
   for (const bool polls : {false, true}) {
@@ -540,8 +487,12 @@ INSTANTIATE_TEST_SUITE_P(All, SizeMismatch,
                                          Sizes{100'000, 1000, "waited 0.7 s"},
                                          Sizes{1, 0, "waited 0.7 s"},
                                          // Both are sent as 4016 bytes.
-                                         Sizes{1002, 1001, "a message of 4008 bytes came"},
-                                         Sizes{1001, 1002, "a message of 4004 bytes came"}));
+                                         Sizes{1002, 1001,
+                                               "a message of 4008 bytes came, but there is room "
+                                               "for 4004; both sides must give the same size"},
+                                         Sizes{1001, 1002,
+                                               "a message of 4004 bytes came, but there is room "
+                                               "for 4008; both sides must give the same size"}));
 
 TEST_P(SizeMismatch, IsAnErrorOfBothRanks) {
   const auto errors = run_gloo_threads(2, [&](Caller& caller) {

@@ -19,6 +19,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/gloo_groups.h>
+#include <tests/comm/backends/hierarchical/told_levels.h>
 #include <tests/support/messages.h>
 #include <tests/support/moment.h>
 
@@ -34,14 +35,17 @@ using testing::HasSubstr;
 using testing_support::Caller;
 using testing_support::connect_gloo;
 using testing_support::connect_store;
+using testing_support::kDown;
+using testing_support::kTwoByTwo;
+using testing_support::kUp;
 using testing_support::Moment;
 using testing_support::no_errors;
 using testing_support::run_processes;
 using testing_support::run_threads;
+using testing_support::ToldRank;
 
-using RankLocations = std::vector<RankLocation>;
+using testing_support::RankLocations;
 
-const RankLocations kTwoByTwo{{0, 0}, {0, 1}, {1, 0}, {1, 1}};
 // Hosts with two, one and two ranks. The ranks of a host are not consecutive.
 const RankLocations kMixed{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {2, 1}};
 const RankLocations kOneHost{{0, 0}, {0, 1}, {0, 2}};
@@ -315,69 +319,6 @@ TEST(HierarchicalFailure, EndsAllLevels) {
   EXPECT_THROW(caller.barrier(), CommError);
   for (const auto& level : levels) EXPECT_EQ(level->reason(), "the wire is cut");
 }
-
-// A level whose operations end when a test says so.
-class Told final : public Backend {
- public:
-  class Operation final : public Work {
-   public:
-    void wait(std::optional<milliseconds>) override { throw Error("not used"); }
-    bool is_completed() override { return has_ended; }
-    std::exception_ptr error() const override { return failure; }
-    bool has_ended = false;
-    std::exception_ptr failure{};
-  };
-
-  const std::string& name() const override { return name_; }
-  std::shared_ptr<Work> start(const Collective& call) override {
-    kinds.push_back(call.description.kind);
-    operations.push_back(std::make_shared<Operation>());
-    return operations.back();
-  }
-  std::shared_ptr<Work> send(torch::Tensor, int, MessageTag) override { throw Error("not used"); }
-  std::shared_ptr<Work> recv(torch::Tensor, std::optional<int>, MessageTag) override {
-    throw Error("not used");
-  }
-  torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType type) override {
-    return torch::zeros(shape, type);
-  }
-  void abort(const std::string&) override {}
-  void check() override {
-    if (failure) std::rethrow_exception(failure);
-  }
-
-  std::exception_ptr failure{};
-  std::vector<CallKind> kinds;
-  std::vector<std::shared_ptr<Operation>> operations;
-
- private:
-  const std::string name_ = "told";
-};
-
-// The stages of a sum on a host.
-constexpr auto kUp = CallKind::kReduce;
-constexpr auto kDown = CallKind::kBroadcast;
-
-// A rank of the first of two hosts, over levels that obey the test.
-struct ToldRank {
-  explicit ToldRank(int rank, milliseconds timeout = seconds(30))
-      : caller(hierarchical::make({.rank = rank,
-                                   .locations = kTwoByTwo,
-                                   .local = local,
-                                   .leaders = rank == 0 ? leaders : nullptr,
-                                   .flat = flat,
-                                   .progress = nullptr,
-                                   .timeout = timeout}),
-               rank, 4) {}
-  std::shared_ptr<Work> start_sum() {
-    return caller.start(CallKind::kAllReduce, {}, torch::ones({4}));
-  }
-
-  const std::shared_ptr<Told> local = std::make_shared<Told>();
-  const std::shared_ptr<Told> leaders = std::make_shared<Told>();
-  const std::shared_ptr<Told> flat = std::make_shared<Told>();
-  Caller caller;
-};
 
 // The reason is that of the caller, not of what fails because of it.
 TEST(HierarchicalFailure, ItsFirstReasonIsThatOfAllCalls) {

@@ -359,6 +359,17 @@ TEST(DeviceGroupsFailure, OfAWrongCallIsItsOwn) {
   EXPECT_THAT(errors, testing::Each(HasSubstr("enough; flight recorder in ")));
 }
 
+TEST(DeviceGroupsFailure, OfATensorOnADeviceThatIsNotTheGroups) {
+  far_device::install();
+  const auto errors = testing_support::run_group(2, "gloo", [](ProcessGroup group) {
+    const Tensor tensor = far(values(0), 0);
+    EXPECT_THAT(message_of<ConfigError>([&] { group.all_reduce(tensor); }),
+                HasSubstr(" is on far:0, expected cpu or cuda"));
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // A transport that works on the device alone, as NCCL does, in a group of one.
 class OnDevice final : public Backend {
  public:
@@ -475,7 +486,8 @@ TEST(CurrentDevice, MustBeThere) {
                                     .environment = WorkerEnvironment{}};
   EXPECT_THAT([&] { init_process_group(options); },
               testing::ThrowsMessage<ConfigError>(
-                  HasSubstr("device far:7 is not there: this process sees 2 of its type")));
+                  HasSubstr("device far:7 is not there: this process sees 2 of its type; choose "
+                            "one of them, or the CPU")));
 }
 
 TEST(FarDevice, FaultsWhereTheHostTouchesItsMemory) {

@@ -434,6 +434,7 @@ TEST(Memberships, AreAtFirstThoseOfAGroupOfOne) {
   EXPECT_EQ(membership.color, 0);
   EXPECT_EQ(LocalPlace{}.rank, 0);
   EXPECT_EQ(LocalPlace{}.size, 1);
+  EXPECT_THROW(local_place({{.host = "a"}}, 1), InternalError) << "it is on no host";
 }
 
 TEST(Memberships, NameRanksByTheirPlaceInTheFirstGroup) {

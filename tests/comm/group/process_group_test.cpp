@@ -3,12 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <latch>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <lockstep/comm/group/connect.h>
 #include <lockstep/comm/store/network.h>
@@ -194,6 +196,47 @@ TEST(InitProcessGroup, NamesTheRankThatDoesNotCome) {
   }
 }
 
+// The limit is raised, as far as it may be, before the ranks meet. No other rank joins here.
+TEST(InitProcessGroup, NeedsOpenFilesForEachRank) {
+  for (const rlim_t most : {231, 232}) {
+    const int fd = listen_on("127.0.0.1", 0);
+    const auto errors = testing_support::run_processes(1, [&](int) {
+      const rlimit low{200, most};
+      if (setrlimit(RLIMIT_NOFILE, &low) != 0) throw Error("no limit");
+      try {
+        init_process_group({.timeout = std::chrono::milliseconds(100),
+                            .environment = testing_support::environment_of(0, 100, fd)});
+      } catch (const TimeoutError&) {
+        rlimit raised{};
+        getrlimit(RLIMIT_NOFILE, &raised);
+        throw Error(str("met the others with ", raised.rlim_cur));
+      }
+    });
+    EXPECT_EQ(errors[0], most == 232
+                             ? "met the others with 232"
+                             : "init_process_group: a group of 100 ranks needs 232 open files, but "
+                               "this process may have 200; raise the limit (ulimit -n 232)");
+    close(fd);
+  }
+}
+
+TEST(InitProcessGroup, KnowsItsPlaceFromTheEnvironment) {
+  const auto alone = init_process_group(
+      {.environment = WorkerEnvironment{.world_size = 1, .local_rank = 2, .local_world_size = 3}});
+  EXPECT_EQ(alone.local_rank(), 2);
+  EXPECT_EQ(alone.local_size(), 3);
+  EXPECT_EQ(alone.world_ranks(), std::vector<int>{0});
+  const auto errors = run_group(4, "hierarchical", [](ProcessGroup group) {
+    EXPECT_EQ(group.size(), 4);
+    EXPECT_EQ(group.local_rank(), group.rank() % 2);
+    EXPECT_EQ(group.local_size(), 2);
+    EXPECT_EQ(group.world_ranks(), (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_EQ(group.timeout(), std::chrono::seconds(30));
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
 // No other rank joins, so the error must be thrown before the rendezvous.
 TEST(InitProcessGroup, ReadsItsVariablesBeforeItMeetsTheOthers) {
   struct Case {
@@ -353,6 +396,18 @@ TEST(InitProcessGroup, MeetsOnTheLoopbackOfIpv6) {
     });
     EXPECT_EQ(errors, no_errors(2)) << backend;
   }
+}
+
+TEST(InitProcessGroup, SaysThatItsSocketIsNotOpen) {
+  const int fd = listen_on("127.0.0.1", 0);
+  auto environment = testing_support::environment_of(0, 2, fd);
+  close(fd);
+  environment.listen_fd = 1'000'000;
+  EXPECT_EQ(
+      message_of<CommError>([&] {
+        init_process_group({.timeout = std::chrono::milliseconds(200), .environment = environment});
+      }),
+      "cannot duplicate a socket: Bad file descriptor");
 }
 
 // Simulates a rank 0 that is stopped before it serves, or another program that listens there.

@@ -74,5 +74,29 @@ TEST_F(GpuUsageTest, FindsNothingWithoutTheDriver) {
   unsetenv("LOCKSTEP_TEST_NVML_FAILS");
 }
 
+// A driver may not answer a question for a GPU, while it answers the others.
+TEST_F(GpuUsageTest, IsUnknownWhereTheDriverGivesNoAnswer) {
+  struct Lack {
+    const char* question;
+    int gpus;
+    bool has_usage;
+    bool has_cpus;
+  };
+  const Lack lacks[] = {{"nothing", 2, true, true},
+                        {"count", 0, false, false},
+                        {"utilization", 2, false, true},
+                        {"memory", 2, false, true},
+                        {"affinity", 2, true, false}};
+  for (const Lack& lack : lacks) {
+    SCOPED_TRACE(lack.question);
+    setenv("LOCKSTEP_TEST_NVML_LACKS", lack.question, 1);
+    expect_in_process(NVML_FOLDER, nullptr, [&] {
+      return count_visible_gpus() == lack.gpus && gpu_usage(0).has_value() == lack.has_usage &&
+             cpus_near_gpu(0).empty() != lack.has_cpus;
+    });
+  }
+  unsetenv("LOCKSTEP_TEST_NVML_LACKS");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -242,7 +242,13 @@ TEST_F(ChromeTrace, KeepsDurationsFromBelowZero) {
   const json trace = written(
       {{.rank = 0, .spans = {reduction(start_, start_ + microseconds(5))}},
        {.rank = 1, .spans = {reduction(start_ + microseconds(6), start_ + microseconds(9))}}});
-  for (const json& event : events(trace, "X")) EXPECT_GE(event.at("dur"), 0.0);
+  const std::vector<json> complete = events(trace, "X");
+  const std::pair<double, double> expected[] = {{0, 5}, {5, 0}, {6, 3}};  // begins, durations
+  ASSERT_EQ(complete.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(complete[i].at("ts"), expected[i].first) << i;
+    EXPECT_EQ(complete[i].at("dur"), expected[i].second) << i;
+  }
 }
 
 TEST_F(ChromeTrace, ShowsValuesAsACounter) {
@@ -260,6 +266,7 @@ TEST_F(ChromeTrace, ShowsValuesAsACounter) {
   EXPECT_EQ(counters[0].at("name"), "ready batches");
   EXPECT_EQ(counters[0].at("cat"), kValueCategory);
   EXPECT_EQ(counters[0].at("pid"), 0);
+  EXPECT_EQ(counters[0].at("tid"), 0);
   EXPECT_EQ(counters[0].at("ts"), 5.0);
   EXPECT_EQ(counters[0].at("args").at("ready batches"), 3);
 }

@@ -72,7 +72,10 @@ TEST(ClockOffset, IsTheMiddleOfWhatIsPossible) {
 TEST(ClockOffset, TravelsAsText) {
   const std::vector<BarrierTimes> times = {{1, 2}, {-3, 4'000'000'000'000}};
   const std::vector<BarrierTimes> back = barrier_times_from(to_text(times));
+  EXPECT_EQ(to_text(times), "1 2\n-3 4000000000000\n");
   ASSERT_EQ(back.size(), 2U);
+  EXPECT_EQ(back[0].entered_ns, 1);
+  EXPECT_EQ(back[0].left_ns, 2);
   EXPECT_EQ(back[1].entered_ns, -3);
   EXPECT_EQ(back[1].left_ns, 4'000'000'000'000);
   EXPECT_EQ(testing_support::message_of<DataError>([] { barrier_times_from("1 x"); }),

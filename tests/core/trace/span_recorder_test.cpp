@@ -102,6 +102,28 @@ TEST(SpanRecorder, KeepsTheNewestSpansOfABoundedRing) {
               ElementsAre("main: step 5", "main: step 6", "main: step 7"));
 }
 
+TEST(SpanRecorder, KeepsOneSpanAtLeast) {
+  name_thread_track("main");
+  start_recording(0);
+  for (int i = 0; i < 3; ++i) const SpanScope scope("step", "test", i);
+  EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())), ElementsAre("main: step 2"));
+}
+
+TEST(SpanRecorder, LeavesOutWhatEndsAtATimeOrBefore) {
+  name_thread_track("main");
+  start_recording();
+  const Clock::time_point from = Clock::now();
+  const Clock::time_point begin = from - Milliseconds(1);
+  const Clock::duration tick(1);
+  record_span("before", "test", -1, begin, from - tick);
+  record_span("at", "test", -1, begin, from);
+  record_span("behind", "test", -1, begin, from + tick);
+  const std::vector<Span> spans = stop_recording(from);
+  ASSERT_THAT(names_of(spans), ElementsAre("main: behind"));
+  EXPECT_EQ(spans[0].begin, begin);
+  EXPECT_EQ(spans[0].end, from + tick);
+}
+
 TEST(SpanRecorder, ReturnsWhatEndsBehindATime) {
   name_thread_track("main");
   start_recording();

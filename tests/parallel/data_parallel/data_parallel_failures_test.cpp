@@ -2,10 +2,14 @@
 #include <lockstep/parallel/data_parallel.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -18,6 +22,8 @@
 #include <torch/nn/pimpl.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/parallel/data_parallel/replicas.h>
 #include <tests/parallel/data_parallel/data_parallel_nets.h>
 #include <tests/parallel/weight_on_meta.h>
 #include <tests/support/messages.h>
@@ -233,6 +239,58 @@ TEST(DataParallelModules, ThatCannotBeClonedAreRefusedInOneLine) {
                     HasSubstr("reset() must make its submodules and tensors anew")));
   EXPECT_THAT(cloning_error(OldTensor()),
               HasSubstr("shares the parameter 'weight' with the module"));
+}
+
+// A module whose clone() returns a module that the test has made.
+struct ForgedImpl : torch::nn::Module {
+  ForgedImpl() : torch::nn::Module("Forged") {}
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& /*device*/) const override {
+    return copy;
+  }
+  std::shared_ptr<torch::nn::Module> copy{};
+};
+
+using NamedShapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+
+std::shared_ptr<ForgedImpl> forged(const NamedShapes& parameters, const NamedShapes& buffers,
+                                   int children = 0) {
+  const auto net = std::make_shared<ForgedImpl>();
+  for (const auto& [name, shape] : parameters) net->register_parameter(name, torch::ones(shape));
+  for (const auto& [name, shape] : buffers) net->register_buffer(name, torch::ones(shape));
+  for (int i = 0; i < children; ++i) {
+    net->register_module(lockstep::str("child", i), std::make_shared<ForgedImpl>());
+  }
+  return net;
+}
+
+TEST(DataParallelModules, WhoseClonesDifferAreRefused) {
+  const NamedShapes parameters{{"a", {2}}, {"b", {2}}}, buffers{{"c", {1}}};
+  const auto tied = forged({{"a", {2}}}, buffers);
+  tied->register_parameter("b", tied->named_parameters()["a"]);
+  const auto original = forged(parameters, buffers);
+  const auto sharing = forged(parameters, {});
+  sharing->register_buffer("c", original->named_buffers()["c"]);
+  const std::string register_all = "; reset() must register what the module has";
+  const std::pair<std::shared_ptr<ForgedImpl>, std::string> clones[] = {
+      {forged({{"a", {2}}}, buffers),
+       " has 1 parameters, the module 2, and they differ from 'b' on" + register_all},
+      {forged({{"a", {2}}, {"b", {2}}, {"x", {3}}}, buffers),
+       " has 3 parameters, the module 2, and they differ from 'x' on" + register_all},
+      {forged({{"a", {2}}, {"b", {4}}}, buffers),
+       " has 2 parameters, the module 2, and they differ from 'b' on" + register_all},
+      {forged(parameters, {}),
+       " has 0 buffers, the module 1, and they differ from 'c' on" + register_all},
+      {forged(parameters, buffers, 2), " has 3 modules, the module itself 1" + register_all},
+      {tied, " ties its parameter 'b' to another one, the module does not" + register_all},
+      {sharing,
+       " shares the buffer 'c' with the module; reset() must make its submodules and tensors anew "
+       "and assign them to the members"}};
+  for (const auto& [clone, problem] : clones) {
+    original->copy = clone;
+    EXPECT_EQ(message_of<ConfigError>([&] { const Replicas replicas(*original, cpus(2)); }),
+              "DataParallel: the clone of Forged" + problem);
+  }
 }
 
 TEST(DataParallelModules, ThatWereReplacedAreRefused) {

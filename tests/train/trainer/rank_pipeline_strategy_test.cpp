@@ -173,6 +173,26 @@ TEST(RankPipelines, StepLikeOneProcess) {
   }
 }
 
+// The normalisation is in the first of two stages and in the second of four.
+TEST(RankPipelines, GatherTheBuffersOfAllStages) {
+  const StagedNetOptions with_norm{.norm = true};
+  for (const RankWay& way : rank_ways()) {
+    run_way(way, [&](ProcessGroup group) {
+      RankLoop loop(way, group, with_norm);
+      loop.attach();
+      for (torch::Tensor& buffer : loop.net->buffers()) buffer.fill_(10 + group.rank());
+      loop.strategy->gather_module();
+      if (group.rank() != 0) return;
+      const int owner = way.options.stages == 2 ? 0 : 1;
+      ASSERT_EQ(loop.net->buffers().size(), 3U);
+      for (const auto& buffer : loop.net->named_buffers()) {
+        EXPECT_TRUE(buffer.value().equal(torch::full_like(buffer.value(), 10 + owner)))
+            << buffer.key();
+      }
+    });
+  }
+}
+
 // The ranks that reduce the same stages use the same names, and no other ranks do.
 TEST(RankPipelines, NameTheirReductionsByWorkerAndUnit) {
   for (const RankWay& way : rank_ways()) {

@@ -375,6 +375,30 @@ TEST(TrainerFrozenTies, TrainAsOneProcess) {
   }
 }
 
+// The second rank has nothing but a copy, which the first rank's weight must not be replaced by.
+TEST(TrainerTiedModules, GetTheWeightOfTheFirstRankThatHasIt) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    at::set_num_threads(1);
+    torch::nn::Sequential net = make_net_with_tie();
+    ClassificationTask task = task_with_tie(net);
+    const auto strategy = make_strategy("pipeline", group, {.stages = 2});
+    strategy->place(*net, torch::kCPU);
+    strategy->attach(task, {.device = torch::kCPU});
+    {
+      const torch::NoGradGuard no_grad;
+      for (const torch::Tensor& weight : net->parameters()) weight.fill_(group.rank() + 1);
+    }
+    strategy->gather_module();
+    if (group.rank() == 0) {
+      for (const auto& weight : net->named_parameters()) {
+        EXPECT_TRUE(weight.value().equal(torch::ones_like(weight.value()))) << weight.key();
+      }
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // Trains a net without ties. The strategy has trained a net with ties before, where the last rank's
 // stage had the weights of layer 2 as a copy of another rank's. Now that stage alone has them.
 StateDict trained_without_tie(const TiedWay& way, bool after_a_tie) {

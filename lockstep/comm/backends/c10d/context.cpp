@@ -99,11 +99,16 @@ void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
   if (missing.empty() && is_message && call.description.root >= 0) {
     missing = lockstep::str("rank ", watchdog_->world_rank(call.description.root));
   }
-  end_group(lockstep::str(own_name(), " waited ", static_cast<double>(timeout.count()) / 1e3,
-                          " s in ", call.text(), " over ", name_,
-                          missing.empty() ? ", which all ranks have called" : " for " + missing,
-                          "; ", watchdog_->whereabouts()),
-            /*late=*/true);
+  std::string awaited;
+  if (!missing.empty()) {
+    awaited = " for " + missing;
+  } else if (call.number) {
+    awaited = ", which all ranks have called";
+  }
+  end_group(
+      lockstep::str(own_name(), " waited ", static_cast<double>(timeout.count()) / 1e3, " s in ",
+                    call.text(), " over ", name_, awaited, "; ", watchdog_->whereabouts()),
+      /*late=*/true);
 }
 
 void Context::abort(const std::string& reason, bool late) {
