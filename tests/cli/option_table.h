@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -21,24 +20,26 @@ struct OptionCase {
   std::function<void(Arguments&)> change;  ///< what these words change in the default arguments
 };
 
-/// Names of the options of `command` except --help; positionals by their names.
-inline std::set<std::string> option_names(CLI::App& command) {
-  std::set<std::string> names;
+/// Names of the options of `command` except --help, in the order of their declarations; positionals
+/// by their names.
+inline std::vector<std::string> option_names(CLI::App& command) {
+  std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
     if (option == command.get_help_ptr()) continue;
-    for (const std::string& name : option->get_lnames()) names.insert("--" + name);
-    if (option->get_positional()) names.insert(option->get_name(/*positional=*/true));
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    if (option->get_positional()) names.push_back(option->get_name(/*positional=*/true));
   }
   return names;
 }
 
 /// Parses each case alone, with the options that `add_options` declares, and expects that it
-/// changes its own field and nothing else. Every name of an option needs a case.
+/// changes its own field and nothing else. Every name of an option needs a case, and the cases
+/// stand in the order of the declarations, which is that of the help within a group.
 template <class Arguments, class Equal = std::equal_to<>>
 void expect_own_fields(void (*add_options)(CLI::App&, Arguments&),
                        const std::vector<OptionCase<Arguments>>& cases, const Equal& equal = {}) {
-  std::set<std::string> declared;
-  std::set<std::string> tested;
+  std::vector<std::string> declared;
+  std::vector<std::string> tested;
   for (const OptionCase<Arguments>& each : cases) {
     CLI::App command;
     command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // as usual
@@ -54,11 +55,11 @@ void expect_own_fields(void (*add_options)(CLI::App&, Arguments&),
     EXPECT_TRUE(equal(given, expected)) << text;
     declared = option_names(command);
     if (each.words.front().starts_with("--")) {
-      tested.insert(each.words.front());
+      tested.push_back(each.words.front());
       continue;
     }
     for (const CLI::Option* option : command.get_options()) {
-      if (option->count() > 0) tested.insert(option->get_name(/*positional=*/true));
+      if (option->count() > 0) tested.push_back(option->get_name(/*positional=*/true));
     }
   }
   EXPECT_EQ(tested, declared);

@@ -7,6 +7,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -82,6 +84,46 @@ bool is_caption(const report::ContactSheet& sheet, std::int64_t row, std::int64_
     }
   }
   return true;
+}
+
+// Whether everything above the first cell is as on a sheet with this layout.
+bool has_head_of(const report::ContactSheet& sheet, report::ContactSheetLayout layout) {
+  const report::ContactSheet expected(std::move(layout));
+  const std::int64_t below = sheet.cell(0, 0).y - 1;  // the frame of the cell
+  if (sheet.width() != expected.width() || below != expected.cell(0, 0).y - 1) return false;
+  for (std::int64_t y = 0; y < below; ++y) {
+    for (std::int64_t x = 0; x < sheet.width(); ++x) {
+      if (sheet.canvas().at({x, y}) != expected.canvas().at({x, y})) return false;
+    }
+  }
+  return true;
+}
+
+TEST(Preview, BeginsWithWhatItShows) {
+  const std::pair<BatchMix, const char*> mixes[] = {{std::monostate(), ""},
+                                                    {MixUp{}, ", MixUp"},
+                                                    {CutMix{}, ", CutMix"},
+                                                    {RandomMix{}, ", MixUp or CutMix"}};
+  for (const auto& [mix, words] : mixes) {
+    const cli::Preview preview =
+        cli::make_preview(noise(4, {3, 8, 8}, 2), {Pad{1}, kColor},
+                          {.images = 3, .versions = 2, .seed = 9, .epoch = 5, .mix = mix});
+    const report::ContactSheetLayout layout{
+        .title = "noise",
+        .notes = {std::string("Pad, Normalize") + words,
+                  "4 images in 2 classes, native loader, seed 9"},
+        .column_titles = {"data set", "epoch 5", "epoch 6"},
+        .rows = 3,
+        .cell_height = 100,
+        .cell_width = 100,
+        .caption_lines = 2};
+    EXPECT_TRUE(has_head_of(preview.sheet, layout)) << words;
+    report::ContactSheetLayout other = layout;
+    other.column_titles[2] = "epoch 7";
+    EXPECT_FALSE(has_head_of(preview.sheet, other));
+    EXPECT_EQ(preview.rows.at(0).versions.at(1).epoch, 6);
+    EXPECT_THAT(preview.rows, SizeIs(3));
+  }
 }
 
 TEST(Preview, NamesTheClassesOfItsImages) {

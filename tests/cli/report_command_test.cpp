@@ -44,7 +44,8 @@ TEST_F(ReportCommand, WritesAPageAboutATracedRun) {
   train_run("run", {"--nproc-per-node", "2", "--workers", "1", "--trace", "--trace-steps", "2"});
   const ProgramResult result = report({in_scratch("run")});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("run/report.html: "));
+  EXPECT_THAT(result.out,
+              ::testing::MatchesRegex(".*run/report.html: [0-9.]+ kB; open it in a browser\n"));
   const std::string page = read_text(scratch / "run/report.html");
   EXPECT_EQ(malformed(page), "");
   for (const char* part :

@@ -12,6 +12,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/trace/chrome_trace.h>
+#include <lockstep/simulate/extrapolation.h>
+#include <lockstep/simulate/simulation.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
@@ -202,6 +204,32 @@ TEST_F(SimulateText, HasTheFiguresAsJson) {
   EXPECT_EQ(json.at("rows").at(1).at("extrapolations"), json.at("extrapolations"));
   EXPECT_EQ(json.at("what_if").at(1).at("name"), "without communication");
   EXPECT_EQ(json.at("what_if").at(1).at("extrapolations").size(), 0U);
+  nlohmann::json as_it_is = json.at("what_if").at(0);
+  as_it_is.erase("name");
+  EXPECT_EQ(as_it_is, json.at("rows").at(2)) << "the answers are about the last number of ranks";
+  EXPECT_EQ(as_it_is.at("ranks"), 4);
+}
+
+// Every option reaches the rows, the answers and the notes.
+TEST_F(SimulateText, PredictsWithItsOwnOptions) {
+  arguments_.ranks = "8,2";
+  arguments_.strategy = "zero1";
+  arguments_.ranks_per_host = 2;
+  const cli::SimulateSettings settings = cli::resolve(arguments_);
+  const cli::SimulateResult result = cli::simulate(settings);
+  ASSERT_EQ(result.rows.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const int ranks = i == 0 ? 8 : 2;
+    const simulate::PredictedStep expected =
+        simulate::predict_step(settings.profile, settings.network, ranks, settings.options);
+    EXPECT_EQ(result.rows[i].ranks, ranks);
+    EXPECT_EQ(result.rows[i].step_seconds, expected.step_seconds);
+  }
+  EXPECT_EQ(result.answers.at(0).step.step_seconds, result.rows[1].step_seconds);
+  EXPECT_EQ(result.answers.at(0).step.ranks, 2);
+  EXPECT_EQ(result.extrapolations,
+            simulate::extrapolations(settings.profile, settings.network, {8, 2}, settings.options));
+  EXPECT_THAT(cli::simulate_text(settings, result), HasSubstr("\nwhat if, 2 ranks "));
 }
 
 // Every figure has a value of its own, so that none can take the place of another.
@@ -243,6 +271,14 @@ TEST_F(SimulateText, ShowsEachFigureInItsPlace) {
                          "data 1.00, forward 2.00, backward 3.00, optimizer 4.00, other 5.00 ms; "
                          "10.0 MB of gradients in 1 bucket\n"
                          "predicted: zero1 over 100,1, 4 ranks a host\n\n"));
+  run.backend = "";
+  run.step_seconds = 0;
+  run.ranks = run.steps = 1;
+  settings.options.ranks_per_host = 1;
+  EXPECT_THAT(cli::simulate_text(settings, result),
+              StartsWith("net: a run of ddp on 1 rank (1 traced step)\ndata 1.00, "));
+  EXPECT_THAT(cli::simulate_text(settings, result), HasSubstr("\npredicted: zero1 over 100,1\n\n"));
+  settings.options.ranks_per_host = 4;
   settings.format = "markdown";
   EXPECT_THAT(cli::simulate_text(settings, result),
               HasSubstr("\n| 8 | 20.0 | 18.0 to 24.0 | 87.5% | 6.00 | 7.00 | 8.00 | 9 | ring |\n"));
@@ -401,9 +437,8 @@ TEST_F(SimulateText, TakesTheTransfersOfTheRunOutOfItsBackward) {
 TEST_F(SimulateText, ReplacesNothingThatItReads) {
   const auto expect_refusal = [&](const char* name) {
     arguments_.json = (folder_ / name).string();
-    EXPECT_THAT(refusal(),
-                StartsWith("simulate: --json must not replace what a run has left, got "))
-        << name;
+    EXPECT_EQ(refusal(), str("simulate: --json must not replace what a run has left, got ",
+                             *arguments_.json, "; name another file"));
   };
   arguments_.json = (folder_ / "prediction.json").string();
   EXPECT_EQ(refusal(), kAccepted);
@@ -418,7 +453,7 @@ TEST_F(SimulateText, ReplacesNothingThatItReads) {
   expect_refusal("wire.json");
   arguments_.network = "10gbit";
   arguments_.run = folder_.path().string();
-  for (const char* name : {"run.json", "trace.json"}) {
+  for (const char* name : {"run.json", "trace.json", "metrics.csv"}) {
     folder_.write(name, "{}");
     expect_refusal(name);
   }

@@ -115,6 +115,8 @@ TEST(FailureOfARank, SaysWhatItsSignalMeans) {
       {SIGBUS, ": memory or a mapped file vanished; is a file system full?"},
       {SIGABRT,
        ": an uncaught exception (its message is above, after what()) or a failed assertion"},
+      {SIGKILL, ": if nobody did that, memory ran out; the kernel's log (dmesg) tells"},
+      {SIGSEGV, ": a crash; run that rank under a debugger, or start a single one"},
       {SIGFPE, ": a crash; run that rank under a debugger, or start a single one"},
       {SIGILL, ": a crash; run that rank under a debugger, or start a single one"},
       {SIGUSR1, ""}};
@@ -171,6 +173,10 @@ TEST(LaunchOptions, AreRefusedByTheirNames) {
       {{.grace = Milliseconds(-1)}, "launch: grace must be at least 0, got -1"},
       {{.interrupt_grace = Milliseconds(-1)}, "launch: interrupt_grace must be at least 0, got -1"},
       {{.master_port = 1, .nnodes = 65537}, "launch: nnodes must be from 1 to 65536, got 65537"},
+      {{.nnodes = 0}, "launch: nnodes must be from 1 to 65536, got 0"},
+      {{.node_rank = 1}, "launch: node_rank must be from 0 to 0, got 1"},
+      {{.master_port = 1, .nnodes = 2, .node_rank = -1},
+       "launch: node_rank must be from 0 to 1, got -1"},
       {{.master_port = 1, .nnodes = 2, .node_rank = 2},
        "launch: node_rank must be from 0 to 1, got 2"},
       {{.nnodes = 2}, "launch: master_port must be from 1 to 65535, got 0"},
@@ -179,6 +185,10 @@ TEST(LaunchOptions, AreRefusedByTheirNames) {
        "launch: join_timeout must be 0 with ranks_exec: another program cannot tell that it has "
        "joined"}};
   for (const auto& [options, message] : cases) EXPECT_EQ(refusal(options), message);
+  EXPECT_EQ(refusal({.grace = Milliseconds(0),
+                     .interrupt_grace = Milliseconds(0),
+                     .join_timeout = Milliseconds(0)}),
+            "nothing was thrown");
 }
 
 TEST(LauncherOfSeveralHosts, SaysWhatItsMeetingPointLacks) {

@@ -7,13 +7,19 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <ATen/Parallel.h>
+
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/datasets/open_images.h>
 #include <lockstep/data/datasets/random_split.h>
+#include <lockstep/formats/checksum.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/support/colour_folder.h>
 #include <tests/support/messages.h>
@@ -164,6 +170,69 @@ TEST_F(FolderSplit, OfOneClassIsThatOfRandomSplit) {
   EXPECT_EQ(reds_of(data.load_test()), reds_of(parts[1]));
 }
 
+// What identifies a split: a checkpoint of an earlier version holds the same text.
+std::string fingerprint_of(const std::vector<std::uint64_t>& parts, const std::string& split) {
+  formats::Checksum sum;
+  sum.add(std::as_bytes(std::span(parts)));
+  sum.add(std::as_bytes(std::span(split)));
+  return lockstep::str(sum.value());
+}
+
+TEST_F(FolderSplit, HasTheFingerprintsOfEarlierVersions) {
+  write_colours(directory_, "photos", 20, 2);
+  write_colours(directory_, "one", 10, 1);
+  const auto names_in = [&](const std::string& folder) {
+    return data::open_images(directory_ / folder).fingerprint();
+  };
+  EXPECT_EQ(load("classify", {.seed = 5, .validation_fraction = 0.3}).fingerprint,
+            fingerprint_of({names_in("photos")}, "by class 5 6"));
+  const std::string one = (directory_ / "one").string();
+  EXPECT_EQ(load("autoencoder", {.directory = one, .seed = 7, .cache_bytes = 0}).fingerprint,
+            fingerprint_of({names_in("one")}, "7 2"))
+      << "by class is at random where there is one class";
+  write_colours(directory_, "parts/train", 6, 2);
+  write_colours(directory_, "parts/valid", 4, 2, /*first=*/10);
+  const std::string parts = (directory_ / "parts").string();
+  EXPECT_EQ(load("classify", {.directory = parts, .seed = 7}).fingerprint,
+            fingerprint_of({names_in("parts/train"), names_in("parts/valid")}, "valid"));
+}
+
+// With fewer images to train on than classes, no split is by class.
+TEST_F(FolderSplit, OfManyClassesIsThatOfRandomSplit) {
+  write_colours(directory_, "photos", 6, 3);
+  const recipes::RecipeData data = load("classify", {.seed = 2, .validation_fraction = 0.6});
+  EXPECT_EQ(messages_.at(0),
+            "split by seed 2: 2 images to train on, 4 to validate on; not by class: fewer images "
+            "to train on than classes");
+  const ImageDataset all = load_image_folder(directory_ / "photos");
+  const std::vector<ImageDataset> parts =
+      random_split(all, std::vector<std::int64_t>{2, 4}, /*seed=*/2);
+  EXPECT_EQ(reds_of(data.train), reds_of(parts[0]));
+  EXPECT_EQ(reds_of(data.load_test()), reds_of(parts[1]));
+  EXPECT_EQ(data.fingerprint, fingerprint_of({all.fingerprint()}, "2 4"));
+  EXPECT_TRUE(data.is_split_at_random);
+  EXPECT_EQ(messages_.size(), 3U) << "only few images in each part";
+}
+
+// The threads of a parallel operation would be missing in the ranks that the launcher forks.
+TEST_F(FolderSplit, BySeedIsDrawnOnOneThread) {
+  for (int i = 0; i < 10; ++i) directory_.write(lockstep::str("photos/a/", i, ".png"), "");
+  directory_.write("photos/b/0.png", "");
+  const int before = at::get_num_threads();
+  at::set_num_threads(3);
+  std::vector<int> threads;
+  recipes::find_recipe("classify")
+      .load_data(
+          {.directory = (directory_ / "photos").string(), .message = [&](const std::string& text) {
+             if (text.starts_with("no image to validate on is of 'b'")) {
+               threads.push_back(at::get_num_threads());
+             }
+           }});
+  EXPECT_THAT(threads, ElementsAre(1));
+  EXPECT_EQ(at::get_num_threads(), 3) << "the number is restored";
+  at::set_num_threads(before);
+}
+
 // Photographs are turned in both parts, however the folder is split, and the description tells a
 // resumed run.
 TEST_F(FolderSplit, TurnsPhotographsOnlyWhenItIsTold) {
@@ -196,7 +265,12 @@ TEST_F(FolderSplit, TakesTheShareThatItIsTold) {
             "classify: a validation fraction of 0.01 of 20 images is 0 images; each part needs at "
             "least 1 image");
   EXPECT_THAT(refusal(0.99), HasSubstr("is 20 images"));
-  EXPECT_THAT(refusal(1.5), HasSubstr("the validation fraction must be from 0 to 1, got 1.5"));
+  EXPECT_THAT(refusal(1), HasSubstr("is 20 images"));
+  EXPECT_THAT(refusal(0), HasSubstr("a validation fraction of 0 of 20 images is 0 images"));
+  EXPECT_EQ(refusal(1.5), "classify: the validation fraction must be from 0 to 1, got 1.5");
+  EXPECT_EQ(refusal(-0.5), "classify: the validation fraction must be from 0 to 1, got -0.5");
+  EXPECT_EQ(load("classify", {.validation_fraction = 0.025}).load_test().size(), 1);
+  EXPECT_EQ(load("classify", {.validation_fraction = 0.95}).train.size(), 1);
 }
 
 TEST_F(FolderSplit, ByFoldersIsTheFolders) {
@@ -261,6 +335,28 @@ TEST_F(FolderSplit, SaysWhichFolderItLeavesOut) {
   EXPECT_THAT(reds_of(load("classify").load_test()), ElementsAre(red_of(10), red_of(11)));
   EXPECT_THAT(messages_, Contains(HasSubstr("photos: the images in val are validated on, those "
                                             "in test are not used")));
+  write_colours(directory_, "photos/validation", 2, 2, /*first=*/30);
+  messages_.clear();
+  load("classify", {.directory = (directory_ / "photos/").string()});
+  const std::string begin =
+      (directory_ / "photos/").string() + ": the images in val are validated on, those in ";
+  EXPECT_THAT(messages_, ElementsAre(begin + "validation are not used", begin + "test are not used",
+                                     HasSubstr("only 6 images"), HasSubstr("only 2 images")));
+}
+
+// The description is the folder's own name, however its path is written.
+TEST_F(FolderSplit, IsNamedAfterTheFolder) {
+  write_colours(directory_, "photos", 10, 2);
+  for (const char* end : {"", "/", "/../photos"}) {
+    const std::string path = (directory_ / "photos").string() + end;
+    EXPECT_EQ(load("classify", {.directory = path}).description, "photos") << path;
+    const recipes::RecipeData whole = load("classify", {.directory = path, .whole = true});
+    EXPECT_EQ(whole.description, "photos") << path;
+    EXPECT_EQ(whole.train.size(), 10);
+    EXPECT_EQ(whole.load_test().size(), 10);
+    EXPECT_EQ(whole.fingerprint, "") << "nothing is split";
+    EXPECT_FALSE(whole.is_split_at_random);
+  }
 }
 
 TEST_F(FolderSplit, SaysThatAPartHasFewImages) {
@@ -443,12 +539,16 @@ TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
   EXPECT_THAT(refusal("autoencoder", {.image_size = 170}),
               HasSubstr("must be a multiple of 20, which the net pools to one pixel, got 170; use "
                         "160 or 180"));
-  EXPECT_THAT(refusal("autoencoder", {.image_size = 0}), HasSubstr("must be from 20 to 4000"));
+  EXPECT_EQ(refusal("autoencoder", {.image_size = 0}),
+            "recipe autoencoder: the image size must be from 20 to 4000, got 0");
+  EXPECT_THAT(refusal("autoencoder", {.image_size = 4020}), HasSubstr("20 to 4000, got 4020"));
   EXPECT_THAT(refusal("autoencoder", {.model = "resnet18"}), HasSubstr("has one model"));
   EXPECT_THAT(refusal("mnist", {.image_size = 64}), HasSubstr("takes images of 28x28 pixels only"));
   EXPECT_THAT(refusal("classify", {.model = "resnet19"}),
               HasSubstr("the model must be one of resnet18, resnet34, resnet50, got 'resnet19'"));
-  EXPECT_THAT(refusal("classify", {.image_size = 63}), HasSubstr("must be from 64 to 4096"));
+  EXPECT_EQ(refusal("classify", {.image_size = 63}),
+            "recipe classify: the image size must be from 64 to 4096, got 63");
+  EXPECT_THAT(refusal("classify", {.image_size = 4097}), HasSubstr("64 to 4096, got 4097"));
   for (const std::string text : {"12x", "", " 12", "99999999999999999999", "1e2"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { recipes::choices_from({{"image_size", text}}); }),
                 HasSubstr("must be a whole number, got '" + text + "'"));

@@ -252,7 +252,8 @@ TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {
   write_mnist();
   directory_.write("data/train-images-idx3-ubyte", idx_images(20, 14, 56));
   EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),
-              AllOf(HasSubstr((directory_ / "data").string()), HasSubstr("14x56")));
+              AllOf(HasSubstr((directory_ / "data").string()),
+                    HasSubstr(": got images of 14x56, the net takes 28x28")));
 }
 
 }  // namespace

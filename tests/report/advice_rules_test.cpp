@@ -153,6 +153,32 @@ TEST_F(AdviceRules, NameTheBackendOfSlowMessages) {
   EXPECT_THAT(first().option, HasSubstr("Try cuts where fewer activations"));
 }
 
+TEST_F(AdviceRules, SayHowLongAWorkerWaitsForAnotherStage) {
+  facts_.strategy = "pipeline";
+  facts_.communication = 0.5;
+  facts_.stage_waits = 0.25;
+  EXPECT_EQ(limits(), "pipeline bubble, communication");
+  EXPECT_EQ(first().share, 0.25);
+  EXPECT_EQ(first().figures,
+            "A worker waits 250.00 ms of 1000.00 ms for another stage (25%), the way of the "
+            "messages included.");
+  EXPECT_EQ(first().option,
+            "Try more micro-batches (--micro-batches), the schedule zb-h1, and stages of equal "
+            "time.");
+  EXPECT_EQ(report::advise(facts_)[1].share, 0.25) << "the rest of the waiting";
+  facts_.trace = report::TraceFacts{.steps = 1, .step_seconds = 2, .stage_waits = {{0, 0.25}}};
+  EXPECT_EQ(limits(), "communication, pipeline bubble") << "the trace knows it better";
+  EXPECT_EQ(report::advise(facts_)[1].share, 0.125);
+  EXPECT_EQ(report::advise(facts_)[1].figures,
+            "A worker waits 125.00 ms of 1000.00 ms for another stage (12%).");
+  facts_.trace->stage_waits = {{0, 1.5}};
+  EXPECT_EQ(first().share, 0.25) << "no more than all epochs had";
+  facts_.trace.reset();
+  facts_.ranks = 1;
+  EXPECT_EQ(limits(), "pipeline bubble") << "no messages pass between processes";
+  EXPECT_EQ(first().figures, "A worker waits 250.00 ms of 1000.00 ms for another stage (25%).");
+}
+
 TEST_F(AdviceRules, SayHowLongAGpuComputes) {
   facts_.device = "cuda";
   facts_.gpu_utilisation = 0.25;
@@ -206,6 +232,21 @@ TEST_F(AdviceRules, SayWhatTheirSharesAreOf) {
             "there is no trace.json, which would tell late ranks from slow messages: train with "
             "--trace\n"
             "loader, 25%: It waits.\n  Try more.\n");
+  facts_.trace = report::TraceFacts{.steps = 4, .step_seconds = 0.5};
+  EXPECT_EQ(report::basis_of_shares(facts_),
+            "Percentages are shares of the mean step of rank 0 in epochs 2 to 10 (1000.00 ms). "
+            "Values from the trace (4 steps of 500.00 ms) are scaled to 1000.00 ms.");
+  const auto heading = [&](int pipelines) {
+    facts_.pipelines = pipelines;
+    const std::string text = report::advice_text(facts_, {});
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(heading(2), "mnist: ddp, 2 ranks, 1000.00 ms a step of 64 images a pipeline");
+  EXPECT_EQ(heading(1), "mnist: ddp, 2 ranks, 1000.00 ms a step of 64 images") << "all of them";
+  facts_.ranks = 1;
+  facts_.trace.reset();
+  EXPECT_THAT(report::advice_text(facts_, {}), ::testing::Not(HasSubstr("trace.json")))
+      << "there are no others to wait for";
 }
 
 }  // namespace

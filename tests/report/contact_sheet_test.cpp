@@ -243,8 +243,12 @@ TEST(ContactSheet, IsNoLargerThanCanBeShown) {
   layout.cell_width = 30;
   layout.cell_height = 32660;
   EXPECT_EQ(report::ContactSheet(layout).height(), report::kMaximumSheetSide);
+  const std::int64_t width = report::ContactSheet(layout).width();
   ++layout.cell_height;
-  EXPECT_THROW(report::ContactSheet{layout}, ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([&] { report::ContactSheet{layout}; }),
+            str("contact sheet: 1 rows of ", layout.column_titles.size(),
+                " cells of 32661x30 pixels make an image of 32769x", width,
+                ", the most is 32768 on a side and 67108864 in all; show fewer or smaller ones"));
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include <lockstep/report/profile_table.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -26,6 +29,22 @@ TEST(ProfileTable, BeginsWithWhatTookLongest) {
             "other                  1     2.50 s      2.50 s   20.2%\n"
             "data               4,690      10 us      0.05 s    0.4%\n"
             "checkpoint             0       0 us      0.00 s    0.0%\n");
+}
+
+TEST(ProfileTable, ShowsMeansInTheUnitThatFits) {
+  struct Case {
+    double seconds;
+    const char* mean;
+  };
+  const Case cases[] = {{0.000999, "999 us"}, {0.0009996, "1.0 ms"}, {0.0012, "1.2 ms"},
+                        {0.9994, "999.4 ms"}, {0.9996, "1.00 s"},    {12, "12.0 s"}};
+  for (const Case& each : cases) {
+    const ProfiledAction action{.name = "data", .calls = 2, .seconds = 2 * each.seconds};
+    const std::string line = table_text(std::vector{action});
+    EXPECT_THAT(line, testing::HasSubstr("        2  " +
+                                         std::string(9 - std::string(each.mean).size(), ' ') +
+                                         each.mean + "  "));
+  }
 }
 
 TEST(ProfileTable, IsShownWhereThereIsAProfile) {

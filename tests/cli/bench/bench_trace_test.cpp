@@ -9,6 +9,8 @@
 #include <lockstep/bench/collectives/trace_svg.h>
 #include <lockstep/bench/collectives/trace_text.h>
 #include <lockstep/bench/collectives/traced_run.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/report/svg.h>
 
 namespace lockstep {
 namespace {
@@ -229,6 +231,76 @@ TEST(TraceSvg, PlacesEventsAndFigures) {
   EXPECT_EQ(count_of(svg, "<rect x=\"76\" "), 2U) << "what rank 0 does first";
   // The last event of rank 1 lasts from 60 to 100 us.
   EXPECT_THAT(svg, testing::ContainsRegex("<rect x=\"328\" y=\"[0-9.]+\" width=\"168\""));
+}
+
+std::string event_box(int x, int y, int width, const std::string& classes,
+                      const std::string& title) {
+  return str("<rect x=\"", x, "\" y=\"", y, "\" width=\"", width, "\" height=\"",
+             classes == "sum" ? 8 : 9, "\" class=\"", classes, "\"><title>", title,
+             " us</title></rect>\n");
+}
+
+std::string message_arrow(const std::string& classes, int color, const std::string& path) {
+  return str("<path class=\"", classes, "\" marker-end=\"url(#h", color, ")\" d=\"", path,
+             "\"/>\n");
+}
+
+// A step is 104 pixels wide, a rank's lane 62 high above and 44 below, and a microsecond 4.2 wide.
+TEST(TraceSvg, PutsEachThingInItsPlace) {
+  using svg::line_between;
+  using svg::text_at;
+  const bench::TracedRun run = ring_of_two();
+  const std::string title = "ring all-reduce of 16 B float32 on 2 ranks over shm";
+  std::string expected =
+      "<rect width=\"100%\" height=\"100%\" class=\"back\"/>\n" + text_at(16, 28, "t", title) +
+      text_at(16, 48, "s",
+              "An arrow is a message, its label the piece of the tensor (0 to 1). Solid: added "
+              "there. Dashed: replaces it.") +
+      line_between(76, 115, 284, 115) + text_at(16, 119, "", "rank 0") +
+      line_between(76, 177, 284, 177) + text_at(16, 181, "", "rank 1") +
+      line_between(76, 80, 76, 208) + text_at(128, 76, "s m", "step 1") +
+      line_between(180, 80, 180, 208) + text_at(232, 76, "s m", "step 2") +
+      line_between(284, 80, 284, 208);
+  expected += message_arrow("a k1", 1, "M90 115L166 177") + text_at(112.8, 137.6, "n m f1", "1") +
+              message_arrow("a k0", 0, "M90 177L166 115") + text_at(112.8, 162.4, "n m f0", "0") +
+              message_arrow("a k0 o", 0, "M194 115L270 177") +
+              text_at(216.8, 137.6, "n m f0", "0") +
+              message_arrow("a k1 o", 1, "M194 177L270 115") + text_at(216.8, 162.4, "n m f1", "1");
+  expected +=
+      text_at(16, 246, "t", "What really happened") +
+      text_at(16, 264, "s", "Above: sends. Middle: adds. Below: receives. The median of 21 runs.") +
+      text_at(572, 264, "s e", "sent") + text_at(646, 264, "s e", "time") +
+      text_at(752, 264, "s e", "predicted");
+  expected += line_between(76, 312, 496, 312) + text_at(16, 294, "", "rank 0") +
+              text_at(572, 294, "e", "16 B") + text_at(646, 294, "e", "90.0 us") +
+              text_at(752, 294, "e", "40.0 us") +
+              event_box(76, 277, 84, "f1", "step 1, sends 1 to 1, 20.0") +
+              event_box(76, 296, 168, "f0", "step 1, receives 0 from 1, 40.0") +
+              event_box(244, 287, 42, "sum", "step 1, adds 0, 10.0") +
+              event_box(286, 277, 42, "f0", "step 2, sends 0 to 1, 10.0") +
+              event_box(286, 296, 168, "f1", "step 2, receives 1 from 1, 40.0");
+  expected += line_between(76, 356, 496, 356) + text_at(16, 338, "", "rank 1") +
+              text_at(572, 338, "e", "16 B") + text_at(646, 338, "e", "90.0 us") +
+              text_at(752, 338, "e", "41.0 us") +
+              event_box(118, 321, 84, "f0", "step 1, sends 0 to 0, 20.0") +
+              event_box(118, 340, 168, "f1", "step 1, receives 1 from 0, 40.0") +
+              event_box(286, 331, 42, "sum", "step 1, adds 1, 10.0") +
+              event_box(328, 321, 42, "f1", "step 2, sends 1 to 0, 10.0") +
+              event_box(328, 340, 168, "f0", "step 2, receives 0 from 0, 40.0");
+  for (int i = 0; i <= 5; ++i) {
+    const double x = 76 + 84 * i;
+    expected += line_between(x, 272, x, 364) +
+                text_at(x, 378, "s m", i == 0 ? std::string("0 us") : std::to_string(20 * i));
+  }
+  expected += text_at(16, 404, "s", bench::model_text(run.model)) + "</svg>\n";
+  const std::string drawn = bench::trace_svg(run);
+  EXPECT_THAT(drawn, testing::StartsWith(svg::opened(786, 426, title)));
+  const std::string head = "</defs>\n";
+  EXPECT_EQ(drawn.substr(drawn.find(head) + head.size()), expected);
+  for (std::size_t color = 0; color < svg::kColors; ++color) {
+    EXPECT_THAT(drawn, HasSubstr(str("<marker id=\"h", color, "\" ")));
+    EXPECT_THAT(drawn, HasSubstr(str("<path d=\"M0 0L8 4L0 8z\" class=\"f", color, "\"/>")));
+  }
 }
 
 TEST(TraceSvg, NumbersManyStepsWithoutAWord) {

@@ -1,8 +1,10 @@
 // Where each option of `lockstep train` is stored, and which defaults of recipes --help names.
 #include <lockstep/cli/train/train_settings.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 
 #include <lockstep/cli/recipe_names.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/cli/option_table.h>
 #include <tests/support/messages.h>
@@ -141,6 +144,119 @@ TEST(TrainOptions, ReachTheirOwnFields) {
           {{"--log-dir", "logs"}, [](auto& a) { a.log_dir = "logs"; }},
           {{"--mlflow-uri", "http://host:1"}, [](auto& a) { a.mlflow_uri = "http://host:1"; }},
       });
+}
+
+// Others say in words what happens without them.
+TEST(TrainOptions, ShowTheirDefaultsAndWhatTheyTake) {
+  CLI::App command;
+  TrainArguments arguments;
+  add_train_options(command, arguments);
+  std::map<std::string, std::string> defaults;
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string text = option->get_default_str();
+    if (!text.empty()) defaults[option->get_name()] = text;
+  }
+  const std::map<std::string, std::string> expected = {
+      {"--accelerator", "auto"}, {"--backend", "auto"}, {"--timeout", "300"},
+      {"--precision", "32"},     {"--seed", "0"},       {"--loader", "native"},
+      {"--mix", "none"},         {"--on-nan", "warn"},  {"--on-corrupt-image", "stop"},
+      {"--profiler", "none"}};
+  EXPECT_EQ(defaults, expected);
+  const std::pair<const char*, const char*> types[] = {
+      {"--weights", "FILE"},  {"--cache", "SIZE"},   {"--betas", "FLOAT FLOAT"},
+      {"--data", "PATH"},     {"--out", "DIR"},      {"--resume", "[auto]"},
+      {"--json", "FILE"},     {"--logger", "NAMES"}, {"--log-dir", "DIR"},
+      {"--mlflow-uri", "URI"}};
+  for (const auto& [name, type] : types) {
+    EXPECT_EQ(command.get_option(name)->get_type_name(), type) << name;
+  }
+}
+
+// The message of the error in these words; "accepted" if there is none.
+std::string usage_error_of(std::vector<std::string> words) {
+  CLI::App command;
+  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  TrainArguments arguments;
+  add_train_options(command, arguments);
+  std::reverse(words.begin(), words.end());
+  try {
+    command.parse(words);
+    return "accepted";
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+}
+
+TEST(TrainOptions, TakeWholeNumbersAndWordsOnly) {
+  for (const std::string name : {"--image-size",
+                                 "--devices",
+                                 "--stages",
+                                 "--micro-batches",
+                                 "--nproc-per-node",
+                                 "--threads",
+                                 "--batch-size",
+                                 "--max-epochs",
+                                 "--accumulate-grad-batches",
+                                 "--min-epochs",
+                                 "--max-steps",
+                                 "--fast-dev-run",
+                                 "--limit-train-batches",
+                                 "--overfit-batches",
+                                 "--limit-test-batches",
+                                 "--check-val-every-n-epoch",
+                                 "--val-check-interval",
+                                 "--num-sanity-val-steps",
+                                 "--workers",
+                                 "--max-image-pixels",
+                                 "--every-n-train-steps",
+                                 "--keep-checkpoints",
+                                 "--log-every-n-steps",
+                                 "--model-summary",
+                                 "--log-histograms-every-n-steps",
+                                 "--trace-steps"}) {
+    EXPECT_EQ(usage_error_of({"mnist", name, "010"}), "accepted") << name;
+    EXPECT_EQ(usage_error_of({"mnist", name, "1e1"}), name + ": must be a whole number, got '1e1'");
+  }
+  EXPECT_EQ(usage_error_of({"mnist", "--seed", "1e1"}),
+            "--seed: must be a whole number of at least 0, got '1e1'");
+  for (const char* name : {"--limit-train-batches", "--overfit-batches", "--limit-test-batches",
+                           "--val-check-interval"}) {
+    EXPECT_EQ(usage_error_of({"mnist", name, "0.5"}),
+              lockstep::str(name, ": must be a number of batches, not a share of them, got '0.5'"));
+  }
+  for (const std::string name : {"--model",
+                                 "--weights",
+                                 "--cache",
+                                 "--strategy",
+                                 "--device-weights",
+                                 "--dp-loss",
+                                 "--accelerator",
+                                 "--backend",
+                                 "--milestones",
+                                 "--plateau",
+                                 "--precision",
+                                 "--matmul-precision",
+                                 "--memory-format",
+                                 "--data",
+                                 "--loader",
+                                 "--on-corrupt-image",
+                                 "--decoding",
+                                 "--mix",
+                                 "--out",
+                                 "--save-top-k",
+                                 "--profiler",
+                                 "--json",
+                                 "--logger",
+                                 "--log-dir",
+                                 "--mlflow-uri",
+                                 "--max-time",
+                                 "--early-stopping",
+                                 "--optimizer",
+                                 "--on-nan",
+                                 "--gradient-clip-algorithm"}) {
+    EXPECT_EQ(usage_error_of({"mnist", name, ""}), name + ": must not be empty");
+  }
+  EXPECT_THAT(usage_error_of({"--seed", "1"}), testing::HasSubstr("RECIPE is required"));
 }
 
 TEST(TrainOptions, NameTheirRecipesAndDefaults) {

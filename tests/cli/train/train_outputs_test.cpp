@@ -160,6 +160,18 @@ TEST_F(TrainOutputs, HaveATimeForTheLastCheckpoint) {
   EXPECT_TRUE(resolve(arguments_).saves());
   arguments_.limits.fast_dev_run = 1;
   EXPECT_FALSE(resolve(arguments_).saves()) << "a trial keeps nothing";
+  EXPECT_EQ(resolve(arguments_).trainer.fast_dev_run, 1);
+}
+
+// What the user wrote may have been meant for another option.
+TEST_F(TrainOutputs, RefuseAValueOfResume) {
+  arguments_.out = in_folder("run");
+  for (const std::string text : {"", "yes", "false", "Auto", "run"}) {
+    arguments_.resume = text;
+    EXPECT_EQ(refusal(), "train: --resume takes no value or the value auto, got '" + text +
+                             "'; the folder of the run is the value of --out");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
 
 // Whoever holds the lock knows that no other process trains here.
@@ -180,6 +192,7 @@ TEST_F(TrainOutputs, KeepACheckpointUnlessToldOtherwise) {
       testing_support::message_of<CheckpointError>([&] { resolve(arguments_); }),
       "there is no checkpoint in " + in_folder("run/checkpoints") +
           " to resume from; to start a new run, remove TrainerOptions::resume or set it to auto");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run")) << "nothing is made for nothing";
   arguments_.resume = "auto";
   EXPECT_FALSE(resolve(arguments_).resumes);
   EXPECT_EQ(resolve(arguments_).trainer.resume.mode(), Resume::kAuto);
@@ -220,7 +233,19 @@ TEST_F(TrainOutputs, BelongToTheFirstRankOnly) {
     for (const char* name : {"run", "logs", "new"}) {
       EXPECT_EQ(std::filesystem::exists(folder_ / name), is_first) << name << ", rank " << rank;
     }
+    EXPECT_FALSE(settings.resumes) << "there is no checkpoint";
   }
+  folder_.write("run/checkpoint.safetensors", "a checkpoint");
+  const auto resumes_on = [&](const char* rank, const char* resume) {
+    environment_.set("RANK", rank);
+    environment_.set("LOCAL_RANK", rank);
+    arguments_.resume = resume;
+    return resolve(arguments_).resumes;
+  };
+  EXPECT_TRUE(resumes_on("0", "auto"));
+  EXPECT_FALSE(resumes_on("1", "auto")) << "only the first rank has looked";
+  EXPECT_TRUE(resumes_on("0", kResumeFlag));
+  EXPECT_TRUE(resumes_on("1", kResumeFlag)) << "as it is told";
 }
 
 }  // namespace

@@ -93,10 +93,47 @@ TEST_F(EvaluateCommand, CountsClassByClass) {
   }
   std::sort(losses.rbegin(), losses.rend());
   ASSERT_EQ(evaluated["worst"].size(), 3U);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(evaluated["worst"][i]["loss"], losses[i]);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const nlohmann::json& image = evaluated["worst"][i];
+    EXPECT_EQ(image["loss"], losses[i]);
+    const auto index = image["index"].get<std::size_t>();
+    EXPECT_EQ(image["image"], str('#', index));
+    const std::string& row = lines.at(index);
+    const std::string words = str('#', index, ',', image["class"].get<std::string>(), ',',
+                                  image["predicted"].get<std::string>(), ',');
+    EXPECT_EQ(row.substr(0, words.size()), words);
+    EXPECT_EQ(image["probability"], std::stod(row.substr(words.size())));
+  }
+  for (const char* score : {"precision", "recall", "f1"}) {
+    double all = 0;
+    int known = 0;
+    for (const nlohmann::json& each : evaluated["classes"]) {
+      if (each[score].is_null()) continue;
+      all += each[score].get<double>();
+      ++known;
+    }
+    ASSERT_GT(known, 0);
+    EXPECT_NEAR(evaluated["mean"][score].get<double>(), all / known, 1e-12) << score;
+  }
+  EXPECT_EQ(evaluated["recipe_options"], nlohmann::json::object());
+  EXPECT_THAT(result.out, HasSubstr("\n(mean)      64  "));
   EXPECT_THAT(result.out, AllOf(HasSubstr("mnist: MNIST, train: 64 images, accuracy "),
                                 HasSubstr("\nclass   images  precision"),
                                 HasSubstr("\nclass \\ predicted"), HasSubstr("\nlargest losses")));
+}
+
+TEST_F(EvaluateCommand, LeavesALargeConfusionMatrixToTheFile) {
+  write_colours(scratch, "many", 34, 17);
+  train_net("classify", {"--data", in_scratch("many"), "--image-size", "64", "--batch-size", "27"});
+  const ProgramResult result =
+      use("evaluate", {"--data", in_scratch("many"), "--json", in_scratch("e.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("\nthe confusion matrix of 17 classes is too large to print; write "
+                              "it with --json FILE\n"),
+                    HasSubstr("\nclass16 "), Not(HasSubstr("class \\ predicted"))));
+  EXPECT_EQ(read_json("e.json")["confusion"]["rows"].size(), 17U);
+  EXPECT_EQ(read_json("e.json")["recipe_options"]["image_size"], "64");
 }
 
 TEST_F(EvaluateCommand, KnowsTheImagesOfTheRun) {

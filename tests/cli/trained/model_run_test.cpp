@@ -11,8 +11,10 @@
 #include <variant>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <lockstep/cli/trained/class_scores.h>
 #include <lockstep/cli/trained/worst_images.h>
@@ -21,6 +23,7 @@
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/recipes/tensor_picture.h>
 #include <lockstep/train/checkpoints/checkpoint.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::cli {
@@ -129,6 +132,59 @@ TEST(ModelRun, GivesTheOutputsOfTheModuleInEvalMode) {
   }
 }
 
+// The number of images in each batch of a run over the digits.
+std::vector<std::int64_t> batches_of(const TrainedModel& model, const ComputeArguments& arguments) {
+  std::vector<std::int64_t> sizes;
+  ModelRun run(model, some_digits(), model.recipe.test_augmentation, arguments, torch::kCPU);
+  for (ModelBatch batch; run.next(batch);) sizes.push_back(batch.size());
+  return sizes;
+}
+
+TEST(ModelRun, TakesTheBatchesOfTheRun) {
+  const testing_support::TemporaryDirectory scratch;
+  TrainedModel model = random_model(scratch);
+  EXPECT_THAT(batches_of(model, {}), ElementsAre(8, 8, 5));
+  EXPECT_THAT(batches_of(model, {.batch_size = 20}), ElementsAre(20, 1)) << "on request";
+  for (const std::string text : {"0", "-8", "8x", ""}) {
+    model.notes["batch_size"] = text;
+    EXPECT_EQ(
+        testing_support::message_of<CheckpointError>([&] { batches_of(model, {}); }),
+        model.weights + ": its batch_size must be a number of at least 1, got '" + text + "'");
+    EXPECT_THAT(batches_of(model, {.batch_size = 30}), ElementsAre(21)) << "is not needed";
+  }
+  model.notes["batch_size"] = "1";
+  EXPECT_EQ(batches_of(model, {}).size(), 21U);
+  model.notes.erase("batch_size");
+  model.recipe.defaults.global_batch = 11;
+  EXPECT_THAT(batches_of(model, {}), ElementsAre(11, 10)) << "the recipe's";
+}
+
+TEST(ModelRun, HasTheChecksOfItsOptions) {
+  const auto refusal = [](const ComputeArguments& arguments) {
+    return testing_support::message_of<ConfigError>([&] { resolve_compute("use", arguments); });
+  };
+  EXPECT_EQ(refusal({.threads = -1}), "use: --threads must be from 0 to 1024, got -1");
+  EXPECT_EQ(refusal({.threads = 1025}), "use: --threads must be from 0 to 1024, got 1025");
+  EXPECT_EQ(refusal({.workers = 0}), "use: --workers must be from 1 to 1024, got 0");
+  EXPECT_EQ(refusal({.workers = 1025}), "use: --workers must be from 1 to 1024, got 1025");
+  EXPECT_EQ(refusal({.batch_size = 0}), "use: --batch-size must be from 1 to 1000000, got 0");
+  EXPECT_EQ(refusal({.batch_size = 1000001}),
+            "use: --batch-size must be from 1 to 1000000, got 1000001");
+  EXPECT_THAT(refusal({.accelerator = "tpu"}), testing::StartsWith("use: --accelerator must be "));
+  const int before = at::get_num_threads();
+  EXPECT_TRUE(
+      resolve_compute("use",
+                      {.accelerator = "cpu", .batch_size = 1000000, .threads = 2, .workers = 1024})
+          .is_cpu());
+  EXPECT_EQ(at::get_num_threads(), 2);
+  at::set_num_threads(before);
+  if (torch::cuda::device_count() > 0) return;
+  EXPECT_TRUE(resolve_compute("use", {.threads = before}).is_cpu());
+  EXPECT_EQ(refusal({.accelerator = "cuda"}),
+            "use: --accelerator cuda needs a GPU, but this process sees none; use --accelerator "
+            "auto or cpu");
+}
+
 // A whole batch is damaged, too: images 8 to 15.
 TEST(ModelRun, LeavesOutWhatCannotBeRead) {
   const testing_support::TemporaryDirectory scratch;
@@ -167,7 +223,10 @@ TEST(ClassScores, AreThoseOfTheMatrix) {
   EXPECT_FALSE(scores[2].precision) << "no owl was predicted";
   EXPECT_EQ(scores[2].recall, 0.0);
   const ClassScores mean = mean_scores(scores);
+  EXPECT_EQ(mean.name, "mean");
   EXPECT_EQ(mean.images, 4);
+  EXPECT_EQ(mean.predicted, 4);
+  EXPECT_EQ(mean.correct, 2);
   EXPECT_EQ(mean.precision, (2.0 / 3 + 0) / 2);
   EXPECT_EQ(mean.recall, (2.0 / 3 + 0) / 2);
   EXPECT_EQ(mean.f1, (4.0 / 6 + 0 + 0) / 3);
@@ -206,6 +265,52 @@ std::string drawn_sheet(const TrainedModel& model, const WorstImages& worst,
   report::ContactSheet sheet = worst_sheet(model, dataset, images);
   worst.draw(model, sheet);
   return sheet.png();
+}
+
+TEST(TrainedModel, SaysThatItsImagesWerePreparedInAnotherWay) {
+  const testing_support::TemporaryDirectory scratch;
+  const auto said_of = [&](const std::string& preparation) {
+    const std::filesystem::path path = scratch / "other.safetensors";
+    save_checkpoint(path, recipes::find_recipe("mnist").make_task({})->module(), {},
+                    {.recipe = "mnist",
+                     .settings = {{"note.classes", R"(["0","1","2","3","4","5","6","7","8","9"])"},
+                                  {"note.preparation", preparation}}});
+    testing::internal::CaptureStderr();
+    load_trained({.checkpoint = path.string()}, /*is_fused=*/false);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said_of("Normalize(mean 0.1307, std 0.3081)"), "");
+  EXPECT_EQ(said_of("Normalize(mean 0.5, std 0.5)"),
+            "note: " + (scratch / "other.safetensors").string() +
+                " was trained on images prepared with Normalize(mean 0.5, std 0.5), but this "
+                "version prepares them with Normalize(mean 0.1307, std 0.3081)\n");
+}
+
+// The layout of a sheet of `images` images of 112 pixels, without what they are.
+report::ContactSheetLayout layout_of_digits(const TrainedModel& model, const std::string& words) {
+  report::ContactSheetLayout layout{
+      .title = "digits",
+      .notes = {"images with the largest losses of " + model.weights + words},
+      .rows = 2,
+      .cell_height = 112,
+      .cell_width = 112,
+      .caption_lines = 3};
+  layout.column_titles.assign(4, "");
+  return layout;
+}
+
+TEST(WorstImages, HaveAHeading) {
+  const testing_support::TemporaryDirectory scratch;
+  TrainedModel model = random_model(scratch);
+  const report::ContactSheet classified(
+      layout_of_digits(model, "; captions: class and prediction"));
+  EXPECT_TRUE(worst_sheet(model, "digits", 5).png() == classified.png());
+  become_autoencoder(model, 40);
+  report::ContactSheetLayout layout = layout_of_digits(model, "");
+  layout.column_titles = {"image", "output"};
+  layout.cell_height = layout.cell_width = 120;
+  layout.caption_lines = 2;
+  EXPECT_TRUE(worst_sheet(model, "digits", 2).png() == report::ContactSheet(layout).png());
 }
 
 // The caller may reuse the memory of a batch.

@@ -16,6 +16,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/formats/png.h>
 #include <lockstep/formats/safetensors.h>
+#include <tests/cli/data/photographs.h>
 #include <tests/cli/trained/trained_nets.h>
 
 namespace lockstep::testing_support {
@@ -164,6 +165,34 @@ TEST_F(PredictCommand, PreparesFilesForANetOfSmallGreyImages) {
   const nlohmann::json &small = images[0]["classes"][0], &large = images[1]["classes"][0];
   EXPECT_EQ(small["name"], large["name"]) << "they have one colour";
   EXPECT_NEAR(small["probability"].get<double>(), large["probability"].get<double>(), 1e-6);
+}
+
+// A photograph is turned on request, or if the run turned its own, as the note in the file says.
+TEST_F(PredictCommand, TurnsPhotographsAndLimitsTheirSize) {
+  train_net("mnist", {"--batch-size", "16"});
+  write_photographs(scratch);
+  const std::string lying = in_scratch("a/photos/cat/1.png");
+  const auto classes_with = [&](const Words& words) {
+    const ProgramResult result =
+        run(joined({"predict"}, joined(words, {"--json", in_scratch("p.json")})));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return read_json("p.json")["images"][0]["classes"];
+  };
+  const std::string weights = in_scratch("run");
+  const nlohmann::json upright = classes_with({weights, in_scratch("b/photos/cat/1.png")});
+  EXPECT_NE(classes_with({weights, lying}), upright) << "the default";
+  EXPECT_EQ(classes_with({weights, lying, "--exif-transpose"}), upright);
+  const std::string bytes = read_text(scratch / "run/checkpoint.safetensors");
+  const Safetensors content = parse_safetensors(as_bytes(bytes), "weights");
+  SafetensorsMetadata metadata = content.metadata;
+  metadata["note.exif_transpose"] = "yes";
+  scratch.write("turned.safetensors", serialize_safetensors(content.tensors, metadata));
+  EXPECT_EQ(classes_with({in_scratch("turned.safetensors"), lying}), upright);
+
+  expect_one_error(use("predict", {lying, "--max-image-pixels", "599"}), 1,
+                   "600 pixels, at most 599 are allowed; raise --max-image-pixels", "599");
+  expect_one_error(use("predict", {lying, "--max-image-pixels", "0"}), 2,
+                   "predict: --max-image-pixels must be from 1 to ", "0");
 }
 
 TEST_F(PredictCommand, GivesTheLossOfAnAutoencoder) {

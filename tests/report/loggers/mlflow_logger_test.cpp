@@ -546,6 +546,11 @@ TEST_F(MlflowLoggerTest, ShowsAndKeepsNoCredentials) {
     EXPECT_THAT(message_of<ConfigError>([&] { report::check_mlflow_uri("uri", wrong); }),
                 ::testing::AllOf(HasSubstr("got '"), ::testing::Not(HasSubstr("secret"))));
   }
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { report::check_mlflow_uri("uri", "http://ada:12/secret@host"); }),
+              ::testing::StartsWith("uri has an '@' in its path, or a password with a '/', a '?' "
+                                    "or a '#': write these characters as %40, %2F, %3F and %23, "
+                                    "got '"));
 }
 
 TEST_F(MlflowLoggerTest, RefusesOtherKindsOfAddresses) {
