@@ -45,6 +45,7 @@
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <lockstep/program/program.h>
+#include <lockstep/program/split.h>
 #include <lockstep/train/checkpoints/checkpoint.h>
 #include <lockstep/train/checkpoints/model_ema.h>
 #include <lockstep/train/checkpoints/pretrained.h>

@@ -126,6 +126,7 @@ class Compiler {
     for (const Argument& input : graph_.inputs) plan_->inputs_.push_back(define_input(input));
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
+      node_ = i;
       where_ = str(printable(operator_name(node.target)), node.source.empty() ? "" : " at ",
                    node.source);
       try {
@@ -264,6 +265,7 @@ class Compiler {
   Instruction instruction(Kind kind) const {
     Instruction result;
     result.kind = kind;
+    result.node = node_;
     result.where = where_;
     return result;
   }
@@ -725,6 +727,7 @@ class Compiler {
   const Graph& graph_;
   const CompileOptions& options_;
   std::shared_ptr<Plan> plan_;
+  std::size_t node_ = 0;               // the one that is being compiled
   std::size_t bypass_end_ = 0;         // the node after the last call that may be bypassed
   std::optional<std::size_t> bypass_;  // the instruction whose call is being compiled
   std::string bypass_output_;

@@ -88,8 +88,11 @@ struct LOCKSTEP_API Node {
   std::string source{};             ///< "net.py:12: x = self.conv1(x)"; empty if unknown
 };
 
-/// A size: a number, or an expression of symbols (expression.h).
-using Size = std::variant<std::int64_t, std::string>;
+/// A size of a tensor.
+struct LOCKSTEP_API Size {
+  std::int64_t value = 0;    ///< the size, or its value when the model was exported
+  std::string expression{};  ///< how it depends on symbols (expression.h); empty if it is fixed
+};
 
 struct LOCKSTEP_API TensorDescription {
   ScalarTypeCode dtype{};

@@ -44,9 +44,8 @@ std::vector<std::string> leaf_names(const ExportedGraph& program) {
 
 // "s0" of "Symbol('s0', positive=True, integer=True)".
 std::string size_text(const Size& size) {
-  if (const auto* number = std::get_if<std::int64_t>(&size)) return str(*number);
-  const auto& text = std::get<std::string>(size);
-  return only_symbol(text).value_or(std::string("?"));
+  if (size.expression.empty()) return str(size.value);
+  return only_symbol(size.expression).value_or(std::string("?"));
 }
 
 std::string sizes_text(c10::IntArrayRef sizes) {
@@ -120,15 +119,14 @@ class InputCheck {
   }
 
   void check_size(const Leaf& leaf, std::int64_t dimension, const Size& size, std::int64_t got) {
-    if (const auto* fixed = std::get_if<std::int64_t>(&size)) {
-      if (*fixed == got) return;
-      fail(leaf, "must have size ", *fixed, " in dimension ", dimension, ", got ", got,
+    if (size.expression.empty()) {
+      if (size.value == got) return;
+      fail(leaf, "must have size ", size.value, " in dimension ", dimension, ", got ", got,
            "; export the model with this dimension in dynamic_shapes to allow others");
     }
-    const auto& expression = std::get<std::string>(size);
-    const auto symbol = only_symbol(expression);
+    const auto symbol = only_symbol(size.expression);
     if (!symbol) {
-      expressions_.push_back({&leaf, dimension, expression, got});
+      expressions_.push_back({&leaf, dimension, size.expression, got});
       return;
     }
     const auto [known, is_new] = symbols_.emplace(*symbol, got);

@@ -54,7 +54,9 @@ class Plan {
   static std::shared_ptr<const Plan> compile(const Graph& graph, const CompileOptions& options);
 
   /// Returns the values of the graph's outputs, for `inputs` in the order of its inputs.
-  std::vector<c10::IValue> run(std::vector<c10::IValue> inputs, const Modules& modules) const;
+  /// Adds the seconds that each node takes to `seconds`, if it is not null.
+  std::vector<c10::IValue> run(std::vector<c10::IValue> inputs, const Modules& modules,
+                               std::vector<double>* seconds = nullptr) const;
 
   /// Paths of the Python modules whose mode the plan reads, and whether their calls were exported
   /// in training mode.

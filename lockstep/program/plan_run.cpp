@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/program/instruction.h>
 
@@ -225,7 +226,8 @@ void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& 
   keep_flat_results(instruction.results, values, frame);
 }
 
-std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules) const {
+std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules,
+                              std::vector<double>* seconds) const {
   LOCKSTEP_CHECK(inputs.size() == inputs_.size(), "a graph of ", inputs_.size(), " inputs got ",
                  inputs.size());
   Frame frame(registers_);
@@ -242,7 +244,9 @@ std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules
       continue;
     }
     try {
+      const auto begin = Clock::now();
       execute(instruction, frame, modules);
+      if (seconds != nullptr) (*seconds)[instruction.node] += seconds_since(begin);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {

@@ -10,8 +10,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/suggestion.h>
 #include <lockstep/formats/printable.h>
-#include <lockstep/program/input_check.h>
-#include <lockstep/program/plan.h>
+#include <lockstep/program/program_parts.h>
 #include <lockstep/program/pt2_file.h>
 
 namespace lockstep {
@@ -20,6 +19,8 @@ using formats::printable;
 using program::Argument;
 using program::Home;
 using program::InputSpec;
+using program::is_registered;
+using program::is_user;
 using program::Leaf;
 using program::OutputSpec;
 using program::StoredTensor;
@@ -119,51 +120,6 @@ ProgramOutput structured(const program::Structure& structure, std::vector<c10::I
 
 }  // namespace
 
-struct ProgramImpl::Source {
-  std::string name{};
-  program::ExportedGraph graph{};
-  ProgramOptions options{};
-  Home home{};  // at export
-  std::vector<Leaf> leaves{};
-  std::map<std::string, std::string> state_names{};  // by the value's name
-
-  std::shared_ptr<const program::Plan> plan(const Home& home_now) const {
-    return program::Plan::compile(graph.graph, {.name = name,
-                                                .from = home,
-                                                .to = home_now,
-                                                .namespaces = options.namespaces,
-                                                .state_names = state_names});
-  }
-};
-
-struct ProgramImpl::Parts {
-  std::shared_ptr<const Source> source{};
-  Home home{};  // now
-  std::shared_ptr<const program::Plan> plan{};
-  program::Modules modules{};
-  // The tensors among the graph's inputs by their place: parameters, buffers and constants.
-  std::vector<torch::Tensor> tensors{};
-  std::vector<std::size_t> constants{};  // the places of those that no module has registered
-
-  void make_plan() { plan = source->plan(home); }
-
-  // Where the program runs now, according to its parameters, buffers and constants.
-  void follow_tensors() {
-    Home now = home;
-    bool has_type = false, has_device = false;
-    for (const torch::Tensor& tensor : tensors) {
-      if (!tensor.defined()) continue;
-      if (!std::exchange(has_device, true)) now.device = tensor.device();
-      if (tensor.is_floating_point() && !std::exchange(has_type, true)) {
-        now.type = tensor.scalar_type();
-      }
-    }
-    if (now == home) return;
-    home = now;
-    make_plan();
-  }
-};
-
 namespace {
 
 // The module of `path` below `root`, which is made if it does not exist.
@@ -197,77 +153,110 @@ void register_tensor(torch::nn::Module& root, const InputSpec& input, const torc
   }
 }
 
-bool is_registered(const InputSpec& input) {
-  return input.kind == InputSpec::Kind::kParameter ||
-         (input.kind == InputSpec::Kind::kBuffer && input.persistent);
-}
-
-bool is_user(const InputSpec& input) {
-  return input.kind == InputSpec::Kind::kUser || input.kind == InputSpec::Kind::kFixed;
+// The tensors of the file at the places of the graph's inputs.
+std::vector<torch::Tensor> load_tensors(const program::Pt2File& file) {
+  Storages storages;
+  std::vector<torch::Tensor> tensors;
+  for (const InputSpec& input : file.program.inputs) {
+    torch::Tensor& tensor = tensors.emplace_back();
+    if (is_user(input)) continue;
+    const auto& stored = is_registered(input) ? file.state : file.constants;
+    tensor = storages.tensor(stored.at(input.target));
+    if (input.kind != InputSpec::Kind::kParameter) continue;
+    const auto& value = std::get<program::TensorName>(input.argument.value).name;
+    tensor.set_requires_grad(file.program.graph.tensors.at(value).requires_grad);
+  }
+  return tensors;
 }
 
 }  // namespace
 
-ProgramImpl::ProgramImpl(const std::filesystem::path& path, const ProgramOptions& options)
-    : torch::nn::Module("Program"), parts_(std::make_unique<Parts>()) {
-  const MappedFile mapped(path);
-  program::Pt2File file = program::parse_pt2_file(mapped.bytes(), path.string());
+std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(
+    std::string name, program::ExportedGraph graph, const ProgramOptions& options) {
   auto source = std::make_shared<Source>();
-  source->name = path.string();
-  source->graph = std::move(file.program);
+  source->name = std::move(name);
+  source->graph = std::move(graph);
   source->options = options;
   source->leaves = program::leaves_of(source->graph, source->name);
-
-  Storages storages;
-  const auto& inputs = source->graph.inputs;
-  parts_->tensors.resize(inputs.size());
   bool has_home = false;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const InputSpec& input = inputs[i];
+  for (const InputSpec& input : source->graph.inputs) {
     if (is_user(input)) continue;
-    const auto& stored = is_registered(input) ? file.state : file.constants;
     const std::string& value = std::get<program::TensorName>(input.argument.value).name;
     const auto described = source->graph.graph.tensors.find(value);
     if (described == source->graph.graph.tensors.end()) {
       throw CheckpointError(
           str(source->name, ": the graph does not describe '", printable(value), "'"));
     }
-    torch::Tensor tensor = storages.tensor(stored.at(input.target));
-    if (input.kind == InputSpec::Kind::kParameter) {
-      tensor.set_requires_grad(described->second.requires_grad);
-    }
-    parts_->tensors[i] = tensor;
-    if (is_registered(input)) {
-      register_tensor(*this, input, tensor);
-    } else {
-      parts_->constants.push_back(i);
-    }
     source->state_names.emplace(value, input.target);
-    if (!has_home && input.kind == InputSpec::Kind::kParameter && tensor.is_floating_point()) {
-      has_home = true;
-      source->home.device = c10::Device(described->second.device.type);
-      source->home.type = tensor.scalar_type();
+    const auto type = program::scalar_type(described->second.dtype);
+    if (has_home || input.kind != InputSpec::Kind::kParameter || !c10::isFloatingType(type)) {
+      continue;
+    }
+    has_home = true;
+    source->home = {c10::Device(described->second.device.type), type};
+  }
+  for (const Leaf& leaf : source->leaves) {
+    if (has_home || !leaf.is_tensor) continue;
+    has_home = true;
+    source->home.device = c10::Device(leaf.tensor.device.type);
+  }
+  return source;
+}
+
+std::shared_ptr<const program::Plan> ProgramImpl::Source::plan(const Home& home_now) const {
+  return program::Plan::compile(graph.graph, {.name = name,
+                                              .from = home,
+                                              .to = home_now,
+                                              .namespaces = options.namespaces,
+                                              .state_names = state_names});
+}
+
+void ProgramImpl::Parts::follow_tensors() {
+  Home now = home;
+  bool has_type = false, has_device = false;
+  for (const torch::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (!std::exchange(has_device, true)) now.device = tensor.device();
+    if (tensor.is_floating_point() && !std::exchange(has_type, true)) {
+      now.type = tensor.scalar_type();
     }
   }
-  if (!has_home) {
-    for (const Leaf& leaf : source->leaves) {
-      if (!leaf.is_tensor) continue;
-      source->home.device = c10::Device(leaf.tensor.device.type);
-      break;
-    }
+  if (plan != nullptr && now == home) return;
+  home = now;
+  plan = source->plan(home);
+}
+
+ProgramImpl::ProgramImpl(const std::filesystem::path& path, const ProgramOptions& options)
+    : torch::nn::Module("Program") {
+  const MappedFile mapped(path);
+  program::Pt2File file = program::parse_pt2_file(mapped.bytes(), path.string());
+  // The tensors refer to descriptions that making the source checks.
+  auto source = Source::make(path.string(), file.program, options);
+  adopt(std::move(source), load_tensors(file));
+}
+
+ProgramImpl::ProgramImpl(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors)
+    : torch::nn::Module("Program") {
+  adopt(std::move(source), std::move(tensors));
+}
+
+void ProgramImpl::adopt(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors) {
+  parts_ = std::make_unique<Parts>();
+  parts_->source = std::move(source);
+  parts_->tensors = std::move(tensors);
+  parts_->home = {c10::kCPU, parts_->source->home.type};
+  const auto& inputs = parts_->source->graph.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (is_registered(inputs[i])) register_tensor(*this, inputs[i], parts_->tensors[i]);
   }
-  parts_->home = {c10::kCPU, source->home.type};
-  parts_->source = source;
-  parts_->make_plan();
-  for (const auto& mode : parts_->plan->modules()) {
-    parts_->modules.push_back(&module_at(*this, mode.path));
-  }
-  // Parents first, because train() also changes the children.
+  parts_->follow_tensors();
   auto modes = parts_->plan->modules();
+  for (const auto& mode : modes) parts_->modules.push_back(&module_at(*this, mode.path));
   const bool is_training =
       modes.empty() ||
       std::any_of(modes.begin(), modes.end(), [](const auto& mode) { return mode.is_training; });
   torch::nn::Module::train(is_training);
+  // Parents first, because train() also changes the children.
   std::sort(modes.begin(), modes.end(),
             [](const auto& a, const auto& b) { return a.path < b.path; });
   for (const auto& mode : modes) module_at(*this, mode.path).train(mode.is_training);
@@ -297,7 +286,16 @@ ProgramOutput ProgramImpl::forward(const NamedInputs& inputs) {
   return run(std::move(values));
 }
 
+ProgramOutput ProgramImpl::forward(const std::vector<torch::Tensor>& inputs) {
+  return run({inputs.begin(), inputs.end()});
+}
+
 ProgramOutput ProgramImpl::run(std::vector<c10::IValue> inputs) {
+  return run_measured(std::move(inputs), nullptr);
+}
+
+ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
+                                        std::vector<double>* seconds) {
   const Source& source = *parts_->source;
   std::size_t expected = 0;
   for (const Leaf& leaf : source.leaves) expected += leaf.is_fixed ? 0 : 1;
@@ -330,7 +328,8 @@ ProgramOutput ProgramImpl::run(std::vector<c10::IValue> inputs) {
       arguments.emplace_back(parts_->tensors[i]);
     }
   }
-  std::vector<c10::IValue> results = parts_->plan->run(std::move(arguments), parts_->modules);
+  std::vector<c10::IValue> results =
+      parts_->plan->run(std::move(arguments), parts_->modules, seconds);
 
   std::vector<c10::IValue> outputs;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -385,20 +384,13 @@ const std::vector<std::string>& ProgramImpl::fixed_modes() const {
   return parts_->plan->fixed_modes();
 }
 
-ProgramImpl::ProgramImpl(std::shared_ptr<const Source> source)
-    : torch::nn::Module("Program"), parts_(std::make_unique<Parts>()) {
-  parts_->source = std::move(source);
-}
-
 std::shared_ptr<torch::nn::Module> ProgramImpl::clone(
     const std::optional<torch::Device>& device) const {
   const torch::NoGradGuard no_grad;
-  std::shared_ptr<ProgramImpl> copy(new ProgramImpl(parts_->source));
   std::map<const void*, torch::Tensor> copies;  // a tied parameter stays tied
-  const auto& inputs = parts_->source->graph.inputs;
-  copy->parts_->tensors.resize(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const torch::Tensor& tensor = parts_->tensors[i];
+  std::vector<torch::Tensor> tensors;
+  for (const torch::Tensor& tensor : parts_->tensors) {
+    torch::Tensor& copy = tensors.emplace_back();
     if (!tensor.defined()) continue;
     torch::Tensor& made = copies[tensor.unsafeGetTensorImpl()];
     if (!made.defined()) {
@@ -406,16 +398,9 @@ std::shared_ptr<torch::nn::Module> ProgramImpl::clone(
       if (device) made = made.to(*device);
       made.set_requires_grad(tensor.requires_grad());
     }
-    copy->parts_->tensors[i] = made;
-    if (is_registered(inputs[i])) register_tensor(*copy, inputs[i], made);
+    copy = made;
   }
-  copy->parts_->constants = parts_->constants;
-  copy->parts_->home = parts_->home;
-  copy->parts_->plan = parts_->plan;
-  copy->parts_->follow_tensors();
-  for (const auto& mode : parts_->plan->modules()) {
-    copy->parts_->modules.push_back(&module_at(*copy, mode.path));
-  }
+  std::shared_ptr<ProgramImpl> copy(new ProgramImpl(parts_->source, std::move(tensors)));
   // Parents come before their children.
   copy->torch::nn::Module::train(is_training());
   for (const auto& item : named_modules("", /*include_self=*/false)) {
@@ -424,31 +409,32 @@ std::shared_ptr<torch::nn::Module> ProgramImpl::clone(
   return copy;
 }
 
-void ProgramImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
-  torch::nn::Module::to(device, dtype, non_blocking);
-  for (const std::size_t i : parts_->constants) {
-    torch::Tensor& constant = parts_->tensors[i];
-    const bool follows = constant.is_floating_point();
-    constant = constant.to(device, follows ? dtype : constant.scalar_type(), non_blocking);
+void ProgramImpl::move_constants(const std::optional<torch::Device>& device,
+                                 const std::optional<torch::Dtype>& dtype, bool non_blocking) {
+  const auto& inputs = parts_->source->graph.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    torch::Tensor& tensor = parts_->tensors[i];
+    if (!tensor.defined() || is_registered(inputs[i])) continue;
+    const bool follows = dtype.has_value() && tensor.is_floating_point();
+    tensor = tensor.to(device.value_or(tensor.device()), follows ? *dtype : tensor.scalar_type(),
+                       non_blocking);
   }
   parts_->follow_tensors();
+}
+
+void ProgramImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  torch::nn::Module::to(device, dtype, non_blocking);
+  move_constants(device, dtype, non_blocking);
 }
 
 void ProgramImpl::to(torch::Dtype dtype, bool non_blocking) {
   torch::nn::Module::to(dtype, non_blocking);
-  for (const std::size_t i : parts_->constants) {
-    torch::Tensor& constant = parts_->tensors[i];
-    if (constant.is_floating_point()) constant = constant.to(dtype, non_blocking);
-  }
-  parts_->follow_tensors();
+  move_constants(std::nullopt, dtype, non_blocking);
 }
 
 void ProgramImpl::to(torch::Device device, bool non_blocking) {
   torch::nn::Module::to(device, non_blocking);
-  for (const std::size_t i : parts_->constants) {
-    parts_->tensors[i] = parts_->tensors[i].to(device, non_blocking);
-  }
-  parts_->follow_tensors();
+  move_constants(device, std::nullopt, non_blocking);
 }
 
 void ProgramImpl::pretty_print(std::ostream& stream) const {

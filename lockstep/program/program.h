@@ -44,6 +44,9 @@ struct LOCKSTEP_API ProgramInput {
 /// Arguments by their names.
 using NamedInputs = std::map<std::string, c10::IValue>;
 
+class Program;
+struct ProgramSplitOptions;
+
 /// A module that executes an exported program. forward() may run on several threads at a time if
 /// the module's mode and device do not change meanwhile.
 class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
@@ -65,6 +68,8 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
     return run({first, torch::Tensor(others)...});
   }
   ProgramOutput forward(const NamedInputs& inputs);
+  /// Calls the model with any number of positional arguments.
+  ProgramOutput forward(const std::vector<torch::Tensor>& inputs);
   /// Calls the model with the values of its inputs(), in order.
   ProgramOutput run(std::vector<c10::IValue> inputs);
 
@@ -85,14 +90,23 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
   void pretty_print(std::ostream& stream) const override;
 
  private:
-  struct Source;  // what all clones share
-  explicit ProgramImpl(std::shared_ptr<const Source> source);
+  friend std::vector<Program> split(const Program& program, int stages,
+                                    const ProgramSplitOptions& options);
+  struct Source;
+  struct Parts;
+  // `tensors` are the parameters, buffers and constants, at the places of the graph's inputs.
+  ProgramImpl(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors);
 
+  ProgramOutput run_measured(std::vector<c10::IValue> inputs, std::vector<double>* seconds);
+  void adopt(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors);
   // Copies `value` to the parameter, buffer, constant or input `target`.
   void write_back(const std::string& target, const torch::Tensor& value,
                   const std::vector<c10::IValue>& user);
 
-  struct Parts;
+  // Moves the tensors that no module has registered.
+  void move_constants(const std::optional<torch::Device>& device,
+                      const std::optional<torch::Dtype>& dtype, bool non_blocking);
+
   std::unique_ptr<Parts> parts_;
 };
 

@@ -157,8 +157,8 @@ class Pt2Reader {
   }
 
   std::int64_t number(const std::string& key, const Size& size) const {
-    if (const auto* value = std::get_if<std::int64_t>(&size)) return *value;
-    fail("tensor '", printable(key), "' has the size ", printable(std::get<std::string>(size)),
+    if (size.expression.empty()) return size.value;
+    fail("tensor '", printable(key), "' has the size ", printable(size.expression),
          ", expected a number");
   }
   std::vector<std::int64_t> numbers(const std::string& key, const std::vector<Size>& sizes) const {

@@ -20,6 +20,8 @@ using formats::printable;
 
 // Graphs of higher-order operators lie in each other, 8 levels of JSON each.
 constexpr int kMaximumJsonDepth = 300;
+// The value of a size that depends on the data.
+constexpr std::int64_t kUnknownSize = 2;
 // Structures have their own text, and are walked recursively.
 constexpr int kMaximumStructureDepth = 64;
 
@@ -124,8 +126,14 @@ DeviceName read_device(const Place& place) {
 // A size of a tensor, {"as_int": 3} or {"as_expr": {"expr_str": "2*s0"}}.
 Size read_size(const Place& place) {
   const auto [kind, value] = place.choice();
-  if (kind == "as_int") return value.integer();
-  if (kind == "as_expr") return value["expr_str"].text();
+  if (kind == "as_int") return {.value = value.integer()};
+  if (kind == "as_expr") {
+    Size size{.value = kUnknownSize, .expression = value["expr_str"].text()};
+    if (!value.has("hint")) return size;
+    const auto [hint_kind, hint] = value["hint"].choice();
+    if (hint_kind == "as_int") size.value = hint.integer();
+    return size;
+  }
   value.fail("the size '", printable(kind), "' is not supported");
 }
 

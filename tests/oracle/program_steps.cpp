@@ -1,23 +1,28 @@
 // Trains an exported program for a few steps, for program_oracle.py.
 //
-// Usage: program_steps NET.pt2 INPUTS.pt OUTPUT.pt [train|eval] [STEPS] [clone]
+// Usage: program_steps NET.pt2 INPUTS.pt OUTPUT.pt [train|eval] [STEPS] [clone | STAGES]
 //
 // INPUTS.pt has the arguments by their names. The loss is the sum of the mean squares of all
 // floating-point outputs. OUTPUT.pt gets the outputs and gradients of the first step, and the state
 // after STEPS steps of SGD.
+#include <torch/autograd.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/program/program.h>
+#include <lockstep/program/split.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 #include <lockstep/train/checkpoints/state_dict_file.h>
 
@@ -33,6 +38,48 @@ void collect(const lockstep::ProgramOutput& output, std::vector<torch::Tensor>& 
   if (output.is_tensor()) tensors.push_back(output.tensor());
   for (std::size_t i = 0; i < output.size(); ++i) collect(output[i], tensors);
 }
+
+using Values = std::vector<torch::Tensor>;
+
+// The stages one after another, each with leaves in the place of the outputs of the one before.
+class Stages {
+ public:
+  Stages(const lockstep::Program& net, int count)
+      : stages_(lockstep::split(net, count, {.by_time = false})) {}
+
+  Values forward(Values values) {
+    inputs_.clear();
+    outputs_.clear();
+    for (lockstep::Program& stage : stages_) {
+      if (!outputs_.empty()) {
+        for (torch::Tensor& value : values)
+          value = value.detach().set_requires_grad(value.requires_grad());
+      }
+      inputs_.push_back(values);
+      values.clear();
+      collect(stage->forward(inputs_.back()), values);
+      outputs_.push_back(values);
+    }
+    return values;
+  }
+
+  // After the backward of the last stage.
+  void backward() {
+    for (std::size_t i = stages_.size() - 1; i > 0; --i) {
+      Values roots, gradients;
+      for (std::size_t j = 0; j < inputs_[i].size(); ++j) {
+        if (!outputs_[i - 1][j].requires_grad() || !inputs_[i][j].grad().defined()) continue;
+        roots.push_back(outputs_[i - 1][j]);
+        gradients.push_back(inputs_[i][j].grad());
+      }
+      torch::autograd::backward(roots, gradients);
+    }
+  }
+
+ private:
+  std::vector<lockstep::Program> stages_;
+  std::vector<Values> inputs_, outputs_;
+};
 
 torch::Tensor loss_of(const std::vector<torch::Tensor>& outputs) {
   torch::Tensor loss;
@@ -52,9 +99,12 @@ void run(int argc, char** argv) {
   const int steps = argc > 5 ? std::atoi(argv[5]) : 3;
   if (mode == "train") net->train();
   if (mode == "eval") net->eval();
-  if (argc > 6) {
+  const std::string how = argc > 6 ? argv[6] : "";
+  std::optional<Stages> stages;
+  if (how == "clone") {
     net = lockstep::Program(std::dynamic_pointer_cast<lockstep::ProgramImpl>(net->clone()));
   }
+  if (!how.empty() && how != "clone") stages.emplace(net, std::atoi(how.c_str()));
   lockstep::NamedInputs inputs;
   for (const auto& [name, tensor] : lockstep::load_state_dict_file(argv[2])) inputs[name] = tensor;
 
@@ -63,10 +113,17 @@ void run(int argc, char** argv) {
   for (int step = 0; step < steps; ++step) {
     net->zero_grad();
     std::vector<torch::Tensor> outputs;
-    collect(net->forward(inputs), outputs);
+    if (stages) {
+      Values values;
+      for (const auto& input : net->inputs()) values.push_back(inputs.at(input.name).toTensor());
+      outputs = stages->forward(values);
+    } else {
+      collect(net->forward(inputs), outputs);
+    }
     const torch::Tensor loss = loss_of(outputs);
     const bool has_gradients = loss.defined() && loss.requires_grad();
     if (has_gradients) loss.backward();
+    if (has_gradients && stages) stages->backward();
     if (step == 0) {
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         results.emplace_back("output." + std::to_string(i),

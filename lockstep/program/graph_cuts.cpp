@@ -1,0 +1,515 @@
+#include <lockstep/program/graph_cuts.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/formats/printable.h>
+#include <lockstep/program/pt2_file.h>
+#include <lockstep/program/python_operators.h>
+
+namespace lockstep::program {
+namespace {
+
+using formats::printable;
+
+struct Value {
+  std::int64_t made = -1;  // the node; -1 for an input of the graph
+  std::int64_t last = -1;  // the last node that uses it; the number of nodes for an output
+  bool is_number = false;
+  bool is_state = false;  // a parameter, buffer or constant
+};
+
+constexpr std::string_view kSize = "torch.ops.aten.sym_size.int";
+
+// Operators that may return their input itself, although their schemas do not say so.
+constexpr std::string_view kMayReturnInput[] = {
+    "torch.ops.aten.dropout.default", "torch.ops.aten.feature_dropout.default",
+    "torch.ops.aten.alpha_dropout.default", "torch.ops.aten.feature_alpha_dropout.default"};
+
+template <class Visit>
+void for_each_name(const Argument& argument, const Visit& visit) {
+  if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
+    for (const Argument& item : list->items) for_each_name(item, visit);
+  } else if (const auto* tensor = std::get_if<TensorName>(&argument.value)) {
+    if (!tensor->name.empty()) visit(tensor->name, /*is_number=*/false);
+  } else if (const auto* number = std::get_if<NumberName>(&argument.value)) {
+    if (!number->name.empty()) visit(number->name, /*is_number=*/true);
+  }
+}
+
+const Argument* input_called(const Node& node, std::string_view name) {
+  const auto found = std::find_if(node.inputs.begin(), node.inputs.end(),
+                                  [&](const NamedArgument& input) { return input.name == name; });
+  return found == node.inputs.end() ? nullptr : &found->argument;
+}
+
+bool is_user_input(const InputSpec& input) {
+  return input.kind == InputSpec::Kind::kUser || input.kind == InputSpec::Kind::kFixed;
+}
+
+// "torch.ops.aten.add_.Tensor" in LibTorch's dispatcher.
+std::optional<c10::OperatorHandle> find_operator(const std::string& target) {
+  constexpr std::string_view prefix = "torch.ops.";
+  const std::size_t first = target.find('.', prefix.size());
+  const std::size_t last = target.rfind('.');
+  if (!target.starts_with(prefix) || first == std::string::npos || first >= last) return {};
+  std::string overload = target.substr(last + 1);
+  if (overload == "default") overload.clear();
+  return c10::Dispatcher::singleton().findSchema(
+      {str(target.substr(prefix.size(), first - prefix.size()),
+           "::", target.substr(first + 1, last - first - 1)),
+       overload});
+}
+
+// Sets of values that may share memory.
+class AliasSets {
+ public:
+  const std::string& root(const std::string& name) {
+    auto found = parents_.try_emplace(name, name).first;
+    while (found->second != found->first) found = parents_.find(found->second);
+    return found->first;
+  }
+  void unite(const std::string& a, const std::string& b) {
+    const std::string root_a = root(a), root_b = root(b);
+    parents_[root_a] = root_b;
+  }
+
+ private:
+  std::map<std::string, std::string> parents_;
+};
+
+class Analysis {
+ public:
+  explicit Analysis(const ExportedGraph& program) : program_(program), nodes_(program.graph.nodes) {
+    const Graph& graph = program.graph;
+    for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+      for_each_name(graph.inputs[i], [&](const std::string& name, bool is_number) {
+        values_[name] = {.is_number = is_number, .is_state = !is_user_input(program.inputs[i])};
+      });
+    }
+    for (std::size_t i = 0; i < nodes_.size(); ++i) add_node(i);
+    for (const Argument& output : graph.outputs) {
+      for_each_name(output, [&](const std::string& name, bool) {
+        values_[name].last = static_cast<std::int64_t>(nodes_.size());
+      });
+    }
+  }
+
+  const std::map<std::string, Value>& values() const { return values_; }
+
+  Cut cut_before(std::size_t place) {
+    Cut cut;
+    const auto at = static_cast<std::int64_t>(place);
+    if (place == 0 || place == nodes_.size()) {
+      cut.obstacle = "a stage must have nodes";
+      return cut;
+    }
+    std::vector<std::string> numbers;
+    // In the order in which they are made, so that the order does not depend on names.
+    std::vector<std::pair<std::int64_t, std::string>> crossing;
+    for (const auto& [name, value] : values_) {
+      if (value.is_state || value.made >= at || value.last < at) continue;
+      if (value.is_number) {
+        numbers.push_back(name);
+      } else {
+        crossing.emplace_back(value.made, name);
+      }
+    }
+    std::sort(crossing.begin(), crossing.end());
+    for (auto& [made, name] : crossing) {
+      cut.bytes += bytes_of(name);
+      cut.crossing.push_back(std::move(name));
+    }
+    for (const std::string& number : numbers) {
+      if (can_compute(number, cut.crossing)) continue;
+      cut.obstacle = str("the number '", printable(number), "' is used after it");
+      return cut;
+    }
+    for (const Change& change : changes_by_set()) {
+      if (change.made >= at || change.last < at) continue;
+      cut.obstacle = str("'", printable(change.name), "' is changed in place after it");
+      return cut;
+    }
+    return cut;
+  }
+
+  // The argument that stands for a number in a stage which begins with the tensors `crossing`: a
+  // constant, or the name of a number that `emit` has been called for.
+  using Emit = std::function<void(const Node&)>;
+  std::optional<Argument> compute(const std::string& number,
+                                  const std::vector<std::string>& crossing,
+                                  const Emit& emit) const {
+    const auto value = values_.find(number);
+    if (value == values_.end() || value->second.made < 0) return std::nullopt;
+    const Node& node = nodes_[static_cast<std::size_t>(value->second.made)];
+    if (node.target == kSize) return size(node, number, crossing, emit);
+    if (python_operator(node.target) == nullptr) return std::nullopt;
+    Node copy = node;
+    for (NamedArgument& input : copy.inputs) {
+      const auto* name = std::get_if<NumberName>(&input.argument.value);
+      if (name == nullptr) continue;
+      const auto known = compute(name->name, crossing, emit);
+      if (!known) return std::nullopt;
+      input.argument = *known;
+    }
+    emit(copy);
+    return Argument{NumberName{number}};
+  }
+
+ private:
+  void add_node(std::size_t index) {
+    const Node& node = nodes_[index];
+    const auto at = static_cast<std::int64_t>(index);
+    std::vector<std::string> inputs, outputs;
+    for (const NamedArgument& input : node.inputs) {
+      for_each_name(input.argument, [&](const std::string& name, bool is_number) {
+        values_[name].last = at;
+        if (!is_number) inputs.push_back(name);
+      });
+    }
+    for (const Argument& output : node.outputs) {
+      for_each_name(output, [&](const std::string& name, bool is_number) {
+        values_[name] = {.made = at, .is_number = is_number};
+        if (!is_number) outputs.push_back(name);
+      });
+    }
+    const auto operation = find_operator(node.target);
+    const bool may_return_input = std::find(std::begin(kMayReturnInput), std::end(kMayReturnInput),
+                                            node.target) != std::end(kMayReturnInput);
+    if (!operation || may_return_input) {
+      // A higher-order operator may change and return anything that it gets.
+      if (!operation && node.target.starts_with("torch.ops.")) {
+        for (const std::string& name : inputs) changes_.emplace_back(name, at);
+      }
+      for (const std::string& output : outputs) {
+        for (const std::string& input : inputs) {
+          if (!values_[input].is_state) aliases_.unite(output, input);
+        }
+      }
+      return;
+    }
+    bool returns_alias = false;
+    for (const c10::Argument& result : operation->schema().returns()) {
+      returns_alias |= result.alias_info() != nullptr;
+    }
+    for (const c10::Argument& argument : operation->schema().arguments()) {
+      if (argument.alias_info() == nullptr) continue;
+      const Argument* given = input_called(node, argument.name());
+      if (given == nullptr) continue;
+      for_each_name(*given, [&](const std::string& name, bool) {
+        if (argument.alias_info()->isWrite()) changes_.emplace_back(name, at);
+        if (!returns_alias) return;
+        for (const std::string& output : outputs) aliases_.unite(output, name);
+      });
+    }
+  }
+
+  // A set of values that share memory, which a node changes.
+  struct Change {
+    std::string name{};
+    std::int64_t made = std::numeric_limits<std::int64_t>::max();  // the first value of the set
+    std::int64_t last = -1;                                        // the last change
+  };
+  const std::vector<Change>& changes_by_set() {
+    if (!sets_.empty() || changes_.empty()) return sets_;
+    std::map<std::string, Change> sets;
+    for (const auto& [name, by] : changes_) {
+      Change& change = sets[aliases_.root(name)];
+      change.last = std::max(change.last, by);
+    }
+    for (const auto& [name, value] : values_) {
+      if (value.is_state || value.is_number) continue;
+      const auto found = sets.find(aliases_.root(name));
+      if (found == sets.end() || value.made >= found->second.made) continue;
+      found->second.made = value.made;
+      found->second.name = name;
+    }
+    for (auto& [root, change] : sets) sets_.push_back(std::move(change));
+    return sets_;
+  }
+
+  std::int64_t bytes_of(const std::string& name) const {
+    const auto found = program_.graph.tensors.find(name);
+    if (found == program_.graph.tensors.end()) return 0;
+    const ScalarTypeInfo* type = scalar_type_info(found->second.dtype);
+    std::int64_t bytes = type == nullptr ? 4 : static_cast<std::int64_t>(type->bytes);
+    for (const Size& size : found->second.sizes) {
+      if (__builtin_mul_overflow(bytes, size.value, &bytes)) return 0;
+    }
+    return bytes;
+  }
+
+  bool can_compute(const std::string& number, const std::vector<std::string>& crossing) const {
+    return compute(number, crossing, [](const Node&) {}).has_value();
+  }
+
+  // The size of a tensor, read from a tensor that crosses the cut.
+  std::optional<Argument> size(const Node& node, const std::string& number,
+                               const std::vector<std::string>& crossing, const Emit& emit) const {
+    const Argument* tensor = input_called(node, "self");
+    const Argument* dimension = input_called(node, "dim");
+    const auto* name = tensor == nullptr ? nullptr : std::get_if<TensorName>(&tensor->value);
+    const auto* dim = dimension == nullptr ? nullptr : std::get_if<std::int64_t>(&dimension->value);
+    if (name == nullptr || dim == nullptr) return std::nullopt;
+    const auto described = program_.graph.tensors.find(name->name);
+    if (described == program_.graph.tensors.end()) return std::nullopt;
+    const auto& sizes = described->second.sizes;
+    const std::int64_t index = *dim < 0 ? *dim + static_cast<std::int64_t>(sizes.size()) : *dim;
+    if (index < 0 || index >= static_cast<std::int64_t>(sizes.size())) return std::nullopt;
+    const Size& wanted = sizes[static_cast<std::size_t>(index)];
+    if (wanted.expression.empty()) return Argument{wanted.value};
+    for (const std::string& other : crossing) {
+      const auto found = program_.graph.tensors.find(other);
+      if (found == program_.graph.tensors.end()) continue;
+      for (std::size_t i = 0; i < found->second.sizes.size(); ++i) {
+        if (found->second.sizes[i].expression != wanted.expression) continue;
+        emit({.name = node.name,
+              .target = node.target,
+              .inputs = {{"self", {TensorName{other}}}, {"dim", {static_cast<std::int64_t>(i)}}},
+              .outputs = {{NumberName{number}}},
+              .module_path = node.module_path,
+              .source = node.source});
+        return Argument{NumberName{number}};
+      }
+    }
+    return std::nullopt;
+  }
+
+  const ExportedGraph& program_;
+  const std::vector<Node>& nodes_;
+  std::map<std::string, Value> values_;
+  AliasSets aliases_;
+  std::vector<std::pair<std::string, std::int64_t>> changes_;  // which node changes which tensor
+  std::vector<Change> sets_;
+};
+
+Structure tuple_of(std::size_t count) {
+  Structure tuple{.kind = Structure::Kind::kTuple, .type = "builtins.tuple"};
+  tuple.children.resize(count);
+  return tuple;
+}
+
+// Makes the stage of the nodes from `begin` to `end`.
+class StageMaker {
+ public:
+  StageMaker(const ExportedGraph& program, const Analysis& analysis)
+      : program_(program), analysis_(analysis) {}
+
+  ExportedGraph make(std::size_t begin, std::size_t end, const Cut* before, const Cut* after) {
+    stage_ = {};
+    defined_.clear();
+    stage_.graph.tensors = program_.graph.tensors;
+    stage_.ranges = program_.ranges;
+    stage_.torch_version = program_.torch_version;
+    std::vector<Node> nodes;
+    if (before != nullptr) {
+      for (const std::string& name : before->crossing) defined_.insert(name);
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      Node node = program_.graph.nodes[i];
+      for (NamedArgument& input : node.inputs) localize(input.argument, before, nodes);
+      for (const Argument& output : node.outputs) {
+        for_each_name(output, [&](const std::string& name, bool) { defined_.insert(name); });
+      }
+      nodes.push_back(std::move(node));
+    }
+    add_outputs(begin, end, before, after, nodes);
+    add_inputs(begin, end, before);
+    stage_.graph.nodes = std::move(nodes);
+    return std::move(stage_);
+  }
+
+ private:
+  // Lets the numbers in `argument` be computed in this stage.
+  void localize(Argument& argument, const Cut* before, std::vector<Node>& nodes) {
+    if (auto* list = std::get_if<ArgumentList>(&argument.value)) {
+      for (Argument& item : list->items) localize(item, before, nodes);
+    }
+    const auto* number = std::get_if<NumberName>(&argument.value);
+    if (number == nullptr || before == nullptr || defined_.contains(number->name)) return;
+    const auto emit = [&](const Node& node) {
+      for (const Argument& output : node.outputs) {
+        for_each_name(output, [&](const std::string& name, bool) {
+          if (defined_.insert(name).second) nodes.push_back(node);
+        });
+      }
+    };
+    const auto known = analysis_.compute(number->name, before->crossing, emit);
+    LOCKSTEP_CHECK(known.has_value(), "a stage cannot compute ", number->name);
+    argument = *known;
+  }
+
+  void add_outputs(std::size_t begin, std::size_t end, const Cut* before, const Cut* after,
+                   std::vector<Node>& nodes) {
+    for (std::size_t i = 0; i < program_.outputs.size(); ++i) {
+      OutputSpec output = program_.outputs[i];
+      Argument argument = program_.graph.outputs[i];
+      const bool is_user = output.kind == OutputSpec::Kind::kUser;
+      if (is_user ? after != nullptr : !is_made_between(argument, begin, end)) continue;
+      localize(argument, before, nodes);
+      output.argument = argument;
+      stage_.outputs.push_back(output);
+      stage_.graph.outputs.push_back(argument);
+    }
+    if (after == nullptr) {
+      stage_.results = program_.results;
+      return;
+    }
+    for (const std::string& name : after->crossing) {
+      const Argument argument{TensorName{name}};
+      stage_.outputs.push_back({.argument = argument});
+      stage_.graph.outputs.push_back(argument);
+    }
+    stage_.results = tuple_of(after->crossing.size());
+  }
+
+  bool is_made_between(const Argument& argument, std::size_t begin, std::size_t end) const {
+    bool result = false;
+    for_each_name(argument, [&](const std::string& name, bool) {
+      const std::int64_t made = analysis_.values().at(name).made;
+      result |= made >= static_cast<std::int64_t>(begin) && made < static_cast<std::int64_t>(end);
+    });
+    return result;
+  }
+
+  // Parameters, buffers and constants that the stage uses, and those that no stage uses in the
+  // first one; then the arguments.
+  void add_inputs(std::size_t begin, std::size_t end, const Cut* before) {
+    std::set<std::string> used, changed;
+    for (std::size_t i = begin; i < end; ++i) {
+      for (const NamedArgument& input : program_.graph.nodes[i].inputs) {
+        for_each_name(input.argument, [&](const std::string& name, bool) { used.insert(name); });
+      }
+    }
+    for (const Argument& output : stage_.graph.outputs) {
+      for_each_name(output, [&](const std::string& name, bool) { used.insert(name); });
+    }
+    for (const OutputSpec& output : stage_.outputs) changed.insert(output.target);
+    std::size_t leaf = 0;
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
+      const InputSpec& input = program_.inputs[i];
+      if (is_user_input(input)) {
+        if (before == nullptr) add_input(input, program_.graph.inputs[i]);
+        ++leaf;
+        continue;
+      }
+      const auto& name = std::get<TensorName>(input.argument.value).name;
+      const bool is_unused = analysis_.values().at(name).last < 0;
+      if (used.contains(name) || changed.contains(input.target) ||
+          (is_unused && before == nullptr)) {
+        add_input(input, program_.graph.inputs[i]);
+      }
+    }
+    if (before == nullptr) {
+      stage_.arguments = program_.arguments;
+      stage_.argument_names = program_.argument_names;
+      return;
+    }
+    stage_.arguments = tuple_of(2);
+    stage_.arguments.children[0] = tuple_of(before->crossing.size());
+    stage_.arguments.children[1] = {.kind = Structure::Kind::kDict, .type = "builtins.dict"};
+    for (const std::string& name : before->crossing) {
+      const Argument argument{TensorName{name}};
+      add_input({.argument = argument}, argument);
+      stage_.argument_names.push_back(name);
+    }
+  }
+
+  void add_input(const InputSpec& input, const Argument& argument) {
+    stage_.inputs.push_back(input);
+    stage_.graph.inputs.push_back(argument);
+  }
+
+  const ExportedGraph& program_;
+  const Analysis& analysis_;
+  ExportedGraph stage_;
+  std::set<std::string> defined_;
+};
+
+}  // namespace
+
+std::vector<Cut> cuts_of(const ExportedGraph& program) {
+  Analysis analysis(program);
+  std::vector<Cut> cuts;
+  for (std::size_t i = 0; i <= program.graph.nodes.size(); ++i) {
+    cuts.push_back(analysis.cut_before(i));
+  }
+  return cuts;
+}
+
+std::vector<ExportedGraph> stages_of(const ExportedGraph& program, const std::vector<Cut>& cuts,
+                                     const std::vector<std::size_t>& begins) {
+  const Analysis analysis(program);
+  StageMaker maker(program, analysis);
+  std::vector<ExportedGraph> stages;
+  for (std::size_t i = 0; i <= begins.size(); ++i) {
+    const bool is_first = i == 0, is_last = i == begins.size();
+    const std::size_t begin = is_first ? 0 : begins[i - 1];
+    const std::size_t end = is_last ? program.graph.nodes.size() : begins[i];
+    stages.push_back(
+        maker.make(begin, end, is_first ? nullptr : &cuts[begin], is_last ? nullptr : &cuts[end]));
+  }
+  return stages;
+}
+
+std::vector<std::size_t> choose_cuts(const std::vector<Cut>& cuts, const std::vector<double>& costs,
+                                     int stages) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  const std::size_t nodes = costs.size();
+  std::vector<double> until(nodes + 1);  // the cost of all nodes before
+  std::partial_sum(costs.begin(), costs.end(), until.begin() + 1);
+  std::vector<std::size_t> places{0};
+  for (std::size_t i = 1; i < nodes; ++i) {
+    if (cuts[i].obstacle.empty()) places.push_back(i);
+  }
+  places.push_back(nodes);
+  const std::size_t count = places.size();
+  const auto wanted = static_cast<std::size_t>(stages);
+  // best[s][j]: the best s stages that end at places[j], and where the last one begins.
+  struct Best {
+    double value = std::numeric_limits<double>::infinity();
+    std::size_t begin = 0;
+  };
+  const auto solve = [&](double most, const auto& combine) {
+    std::vector<std::vector<Best>> best(wanted + 1, std::vector<Best>(count));
+    best[0][0].value = 0;
+    for (std::size_t s = 1; s <= wanted; ++s) {
+      for (std::size_t j = 1; j < count; ++j) {
+        for (std::size_t i = 0; i < j; ++i) {
+          const double cost = until[places[j]] - until[places[i]];
+          if (cost > most || best[s - 1][i].value == kNever) continue;
+          const double value = combine(best[s - 1][i].value, cost, places[i]);
+          if (value < best[s][j].value) best[s][j] = {value, i};
+        }
+      }
+    }
+    return best;
+  };
+  const auto by_cost =
+      solve(kNever, [](double before, double cost, std::size_t) { return std::max(before, cost); });
+  if (by_cost[wanted][count - 1].value == kNever) return {};
+  constexpr double kTolerance = 1.1;
+  const double most = kTolerance * by_cost[wanted][count - 1].value;
+  const auto by_bytes = solve(most, [&](double before, double, std::size_t begin) {
+    return before + static_cast<double>(cuts[begin].bytes);
+  });
+  std::vector<std::size_t> begins;
+  for (std::size_t s = wanted, j = count - 1; s > 1; --s) {
+    j = by_bytes[s][j].begin;
+    begins.push_back(places[j]);
+  }
+  std::reverse(begins.begin(), begins.end());
+  return begins;
+}
+
+}  // namespace lockstep::program

@@ -1,0 +1,38 @@
+// Where a graph can be cut into stages, and the graphs of the stages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/program/exported_graph.h>
+
+namespace lockstep::program {
+
+/// The place before a node of a graph, where a stage may begin.
+struct Cut {
+  /// Why no stage may begin here; empty if one may. Numbers that depend on values cannot be sent to
+  /// another stage, and a tensor that is changed in place must stay where it was made.
+  std::string obstacle{};
+  std::vector<std::string> crossing{};  ///< tensors that are made before and used after the cut
+  std::int64_t bytes = 0;               ///< their sizes when the model was exported
+};
+
+/// One for each node of `program`, and one for the end. Those of the first node and the end have an
+/// obstacle.
+std::vector<Cut> cuts_of(const ExportedGraph& program);
+
+/// The stages between `begins`, the indices of the first nodes of all stages but the first, in
+/// ascending order. A stage takes the crossing tensors of its first cut, and returns those of the
+/// next one; the first takes the arguments of `program`, and the last returns its results. Sizes
+/// are computed anew in each stage.
+std::vector<ExportedGraph> stages_of(const ExportedGraph& program, const std::vector<Cut>& cuts,
+                                     const std::vector<std::size_t>& begins);
+
+/// Chooses the first nodes of `stages` stages so that the most expensive one costs at most a tenth
+/// more than it must, and as few bytes cross as possible. `costs` has one entry for each node.
+/// Empty if there are too few places for cuts.
+std::vector<std::size_t> choose_cuts(const std::vector<Cut>& cuts, const std::vector<double>& costs,
+                                     int stages);
+
+}  // namespace lockstep::program

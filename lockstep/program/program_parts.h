@@ -1,0 +1,57 @@
+// What a Program consists of, for the files of this room.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/input_check.h>
+#include <lockstep/program/plan.h>
+#include <lockstep/program/program.h>
+
+namespace lockstep {
+
+/// What all clones of a program share.
+struct ProgramImpl::Source {
+  std::string name{};
+  program::ExportedGraph graph{};
+  ProgramOptions options{};
+  program::Home home{};  ///< at export
+  std::vector<program::Leaf> leaves{};
+  std::map<std::string, std::string> state_names{};  ///< Python's names by those of the values
+
+  /// Throws a CheckpointError that begins with `name` if the graph lacks a description.
+  static std::shared_ptr<const Source> make(std::string name, program::ExportedGraph graph,
+                                            const ProgramOptions& options);
+  std::shared_ptr<const program::Plan> plan(const program::Home& home_now) const;
+};
+
+struct ProgramImpl::Parts {
+  std::shared_ptr<const Source> source{};
+  program::Home home{};  ///< now
+  std::shared_ptr<const program::Plan> plan{};
+  program::Modules modules{};
+  /// The parameters, buffers and constants, at the places of the graph's inputs.
+  std::vector<torch::Tensor> tensors{};
+
+  /// Makes another plan if the tensors have moved to another device or type.
+  void follow_tensors();
+};
+
+namespace program {
+
+/// Whether a module of a Program holds the tensor, so that its state dict has it.
+inline bool is_registered(const InputSpec& input) {
+  return input.kind == InputSpec::Kind::kParameter ||
+         (input.kind == InputSpec::Kind::kBuffer && input.persistent);
+}
+
+/// Whether forward() takes it.
+inline bool is_user(const InputSpec& input) {
+  return input.kind == InputSpec::Kind::kUser || input.kind == InputSpec::Kind::kFixed;
+}
+
+}  // namespace program
+}  // namespace lockstep

@@ -1,0 +1,152 @@
+#include <lockstep/program/split.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/program/graph_cuts.h>
+#include <lockstep/program/program_parts.h>
+#include <lockstep/program/pt2_file.h>
+
+namespace lockstep {
+namespace {
+
+using program::Leaf;
+
+constexpr int kMeasurements = 3;
+
+// A batch of the size that the program was exported with. Zeros are valid class labels and tokens.
+std::vector<c10::IValue> sample(const std::vector<Leaf>& leaves, const program::Home& from,
+                                const program::Home& home) {
+  std::vector<c10::IValue> values;
+  for (const Leaf& leaf : leaves) {
+    if (leaf.is_fixed) continue;
+    if (!leaf.is_tensor) {
+      values.emplace_back(std::int64_t{1});
+      continue;
+    }
+    std::vector<std::int64_t> sizes;
+    for (const program::Size& size : leaf.tensor.sizes) sizes.push_back(size.value);
+    const auto type = leaf.dtype == from.type ? home.type : leaf.dtype;
+    values.emplace_back(at::zeros(sizes, at::device(home.device).dtype(type)));
+  }
+  return values;
+}
+
+// The bytes that each node adds: parameters at their first use, and its results.
+std::vector<double> bytes_of_nodes(const program::ExportedGraph& graph) {
+  const auto bytes_of = [&](const program::Argument& argument, auto& self) -> double {
+    if (const auto* list = std::get_if<program::ArgumentList>(&argument.value)) {
+      double sum = 0;
+      for (const auto& item : list->items) sum += self(item, self);
+      return sum;
+    }
+    const auto* tensor = std::get_if<program::TensorName>(&argument.value);
+    const auto found =
+        tensor == nullptr ? graph.graph.tensors.end() : graph.graph.tensors.find(tensor->name);
+    if (found == graph.graph.tensors.end()) return 0;
+    const auto* type = program::scalar_type_info(found->second.dtype);
+    double bytes = type == nullptr ? 0 : static_cast<double>(type->bytes);
+    for (const program::Size& size : found->second.sizes) bytes *= static_cast<double>(size.value);
+    return bytes;
+  };
+  std::set<std::string> parameters;
+  for (const auto& input : graph.inputs) {
+    if (input.kind != program::InputSpec::Kind::kParameter) continue;
+    parameters.insert(std::get<program::TensorName>(input.argument.value).name);
+  }
+  std::vector<double> costs;
+  for (const program::Node& node : graph.graph.nodes) {
+    double cost = 0;
+    for (const auto& output : node.outputs) cost += bytes_of(output, bytes_of);
+    for (const auto& input : node.inputs) {
+      const auto* tensor = std::get_if<program::TensorName>(&input.argument.value);
+      if (tensor != nullptr && parameters.erase(tensor->name) == 1) {
+        cost += bytes_of(input.argument, bytes_of);
+      }
+    }
+    costs.push_back(cost);
+  }
+  return costs;
+}
+
+// Keeps the default generator's state.
+class GeneratorScope {
+ public:
+  GeneratorScope() : state_(generator().get_state()) {}
+  ~GeneratorScope() { generator().set_state(state_); }
+  GeneratorScope(const GeneratorScope&) = delete;
+  GeneratorScope& operator=(const GeneratorScope&) = delete;
+
+ private:
+  static at::Generator generator() { return at::detail::getDefaultCPUGenerator(); }
+  torch::Tensor state_;
+};
+
+}  // namespace
+
+std::vector<Program> split(const Program& program, int stages, const ProgramSplitOptions& options) {
+  const ProgramImpl::Parts& parts = *program->parts_;
+  const ProgramImpl::Source& source = *parts.source;
+  if (stages < 1) throw ConfigError(str("split: stages must be at least 1, got ", stages));
+  for (const auto& output : source.graph.outputs) {
+    const bool is_mutation = output.kind == program::OutputSpec::Kind::kMutation;
+    const auto is_target = [&](const auto& state) { return state.second == output.target; };
+    if (is_mutation &&
+        std::none_of(source.state_names.begin(), source.state_names.end(), is_target)) {
+      throw ConfigError(str("split: ", source.name, " changes its input '", output.target,
+                            "', which stages cannot do"));
+    }
+  }
+  const auto cuts = program::cuts_of(source.graph);
+  std::vector<double> costs = bytes_of_nodes(source.graph);
+  if (options.by_time && stages > 1) {
+    const GeneratorScope generator;
+    const torch::NoGradGuard no_grad;
+    // Running the program changes buffers.
+    const auto copy = std::dynamic_pointer_cast<ProgramImpl>(program->clone());
+    std::vector<double> best(costs.size(), std::numeric_limits<double>::infinity());
+    for (int i = 0; i < kMeasurements; ++i) {
+      std::vector<double> seconds(costs.size());
+      copy->run_measured(sample(source.leaves, source.home, parts.home), &seconds);
+      for (std::size_t j = 0; j < best.size(); ++j) best[j] = std::min(best[j], seconds[j]);
+    }
+    costs = best;
+  }
+  const auto begins = program::choose_cuts(cuts, costs, stages);
+  if (begins.size() + 1 != static_cast<std::size_t>(stages)) {
+    std::size_t places = 0;
+    for (const auto& cut : cuts) places += cut.obstacle.empty() ? 1 : 0;
+    throw ConfigError(str("split: ", source.name, " can be cut at ", places,
+                          " places, which is too few for ", stages, " stages"));
+  }
+  std::map<std::string, torch::Tensor> tensors;
+  const auto& inputs = source.graph.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!program::is_user(inputs[i])) tensors[inputs[i].target] = parts.tensors[i];
+  }
+  std::vector<Program> result;
+  auto graphs = program::stages_of(source.graph, cuts, begins);
+  for (std::size_t i = 0; i < graphs.size(); ++i) {
+    std::vector<torch::Tensor> own;
+    for (const auto& input : graphs[i].inputs) {
+      own.push_back(program::is_user(input) ? torch::Tensor() : tensors.at(input.target));
+    }
+    auto stage = ProgramImpl::Source::make(str(source.name, ", stage ", i), std::move(graphs[i]),
+                                           source.options);
+    result.emplace_back(
+        std::shared_ptr<ProgramImpl>(new ProgramImpl(std::move(stage), std::move(own))));
+    for (const auto& item : result.back()->named_modules("", /*include_self=*/true)) {
+      const auto whole = program->named_modules("", /*include_self=*/true);
+      const auto* same = whole.find(item.key());
+      if (same != nullptr) item.value()->train((*same)->is_training());
+    }
+  }
+  return result;
+}
+
+}  // namespace lockstep
