@@ -31,14 +31,14 @@ ROOMS = {
     "models": ["core"],
     "optim": ["core"],
     "program": ["core", "formats"],
-    "parallel": ["core", "comm", "data", "optim"],
-    "train": ["core", "formats", "comm", "data", "optim", "parallel"],
+    "parallel": ["core", "comm", "data", "optim", "program"],
+    "train": ["core", "formats", "comm", "data", "optim", "program", "parallel"],
     "report": ["core", "formats", "train"],
     "export": ["core", "formats"],
-    "recipes": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report"],
+    "recipes": ["core", "formats", "comm", "data", "models", "optim", "program", "parallel", "train", "report"],
     "launch": ["core", "comm"],
     "bench": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report", "recipes", "launch"],
-    "cli": ["core", "formats", "simulate", "comm", "data", "models", "optim", "parallel", "train", "report", "export",
+    "cli": ["core", "formats", "simulate", "comm", "data", "models", "optim", "program", "parallel", "train", "report", "export",
             "recipes", "launch", "bench"],
 }
 # The folders inside rooms. A folder may include itself and the folders that come earlier in its list. The table in the
@@ -56,7 +56,7 @@ FOLDERS = {
     "report": [".", "advice", "html", "loggers"],
     "export": ["onnx", "trace", "lowering", "."],
     "bench": [".", "loader", "pipeline", "collectives", "step", "strategies", "table"],
-    "cli": [".", "run", "data", "explain", "simulate", "train", "trained", "export", "bench"],
+    "cli": [".", "run", "data", "explain", "simulate", "train", "trained", "export", "exported", "bench"],
 }
 # Transports include nothing of each other, except what c10d shares.
 TRANSPORTS = {"backends/single", "backends/shm", "backends/gloo", "backends/nccl", "backends/hierarchical"}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs libFuzzer on the parsers of lockstep/formats, with AddressSanitizer and UBSan.
+# Runs libFuzzer on the parsers of lockstep/formats and lockstep/program, with AddressSanitizer and UBSan.
 #
 #   tools/fuzz.sh [SECONDS [FORMAT...]]     by default 300 seconds for each format
 #
@@ -13,7 +13,8 @@ seconds=${1:-300}
 shift || true
 formats=("$@")
 if [[ ${#formats[@]} == 0 ]]; then
-  formats=(checkpoint_manifest cifar cifar100 gzip idx jpeg pack pickle png safetensors torch_file)
+  formats=(checkpoint_manifest cifar cifar100 exported_graph gzip idx jpeg pack pickle png pt2_file safetensors
+           size_expression torch_file)
 fi
 compiler=${CXX:-$(command -v clang++ || command -v clang++-14 || true)}
 if [[ -z $compiler ]]; then
@@ -25,8 +26,9 @@ fi
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$compiler" \
   -DLOCKSTEP_WITH_TORCH=OFF -DLOCKSTEP_SANITIZE=address,undefined,fuzzer-no-link >build/fuzz.log ||
   { cat build/fuzz.log >&2; exit 1; }
-cmake --build build/fuzz --target write_seeds "${formats[@]/#/fuzz_}"
+cmake --build build/fuzz --target write_seeds write_program_seeds "${formats[@]/#/fuzz_}"
 build/fuzz/write_seeds build/fuzz/seeds
+build/fuzz/write_program_seeds build/fuzz/seeds
 
 status=0
 for format in "${formats[@]}"; do

@@ -27,6 +27,7 @@ inline bool has_models(const recipes::Recipe& recipe) { return !recipe.models.em
 inline bool has_image_sizes(const recipes::Recipe& recipe) {
   return static_cast<bool>(recipe.choose);
 }
+inline bool takes_program(const recipes::Recipe& recipe) { return recipe.takes_program; }
 inline bool splits_folder(const recipes::Recipe& recipe) { return recipe.splits_folder; }
 inline bool reads_image_folder(const recipes::Recipe& recipe) { return recipe.reads_image_folder; }
 inline bool has_channels_last(const recipes::Recipe& recipe) { return recipe.channels_last; }

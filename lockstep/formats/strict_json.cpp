@@ -81,6 +81,10 @@ class Builder {
 }  // namespace
 
 nlohmann::json parse_strict_json(std::string_view text, int maximum_depth) {
+  // The parser would take it for the end of the text.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw StrictJsonError(str("is not valid JSON (byte ", nul, " is NUL)"));
+  }
   Json result;
   Builder builder(result, maximum_depth);
   Json::sax_parse(text.begin(), text.end(), &builder);

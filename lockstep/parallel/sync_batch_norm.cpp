@@ -15,6 +15,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
 #include <lockstep/parallel/sync_batch_norm_kernels.h>
+#include <lockstep/program/program.h>
 
 namespace lockstep {
 namespace {
@@ -330,24 +331,30 @@ std::optional<Tensor> tensor_that_tells(const torch::nn::Module& module, const s
                                   "apart; give it track_running_stats(true) or affine(true)"));
 }
 
+// Adds the tensor by which a normalisation is known.
+void add_norm(const Tensor& tensor, const std::string& name, std::vector<Tensor>& found) {
+  if (tensor.is_complex()) {
+    throw ConfigError(
+        lockstep::str("convert_sync_batchnorm: '", name, "' is ", tensor.scalar_type(),
+                      ", but batch normalisation is defined for real numbers only; keep it real"));
+  }
+  if (Registry::instance().has(tensor.unsafeGetTensorImpl())) {
+    throw ConfigError(
+        lockstep::str("convert_sync_batchnorm: '", name, "' is synchronised already"));
+  }
+  found.push_back(tensor);
+}
+
 // Recursive, because named_modules() would need a shared_ptr to the module.
 void find_norms(const torch::nn::Module& module, const std::string& name,
                 std::vector<Tensor>& found) {
+  if (const auto* program = module.as<ProgramImpl>()) {
+    for (const Tensor& tensor : program->batch_normalizations()) add_norm(tensor, name, found);
+  }
   auto tensor = tensor_that_tells<torch::nn::BatchNorm2dImpl>(module, name);
   if (!tensor) tensor = tensor_that_tells<torch::nn::BatchNorm1dImpl>(module, name);
   if (!tensor) tensor = tensor_that_tells<torch::nn::BatchNorm3dImpl>(module, name);
-  if (tensor) {
-    if (tensor->is_complex()) {
-      throw ConfigError(lockstep::str(
-          "convert_sync_batchnorm: '", name, "' is ", tensor->scalar_type(),
-          ", but batch normalisation is defined for real numbers only; keep it real"));
-    }
-    if (Registry::instance().has(tensor->unsafeGetTensorImpl())) {
-      throw ConfigError(
-          lockstep::str("convert_sync_batchnorm: '", name, "' is synchronised already"));
-    }
-    found.push_back(*tensor);
-  }
+  if (tensor) add_norm(*tensor, name, found);
   for (const auto& child : module.named_children()) {
     find_norms(*child.value(), name.empty() ? child.key() : name + "." + child.key(), found);
   }

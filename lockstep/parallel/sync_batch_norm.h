@@ -37,12 +37,13 @@ class LOCKSTEP_API SyncBatchNorm {
   std::unique_ptr<State> state_;
 };
 
-/// Synchronises every BatchNorm1d, 2d and 3d in `module`: from now on a forward in training mode,
-/// and its backward, are collective over `group`, and all ranks must run them in the same order.
-/// Evaluation is unchanged. Throws ConfigError for a module with neither running statistics nor
-/// weights (affine), because its calls cannot be distinguished from those of others. Pass a
-/// separate group (group.new_group()) to let these collectives overtake others. LibTorch's own
-/// modules reject an input with just one value per channel on a rank before it gets here.
+/// Synchronises every BatchNorm1d, 2d and 3d in `module`, and those of programs (program.h): from
+/// now on a forward in training mode, and its backward, are collective over `group`, and all ranks
+/// must run them in the same order. Evaluation is unchanged. Throws ConfigError for a module with
+/// neither running statistics nor weights (affine), because its calls cannot be distinguished from
+/// those of others. Pass a separate group (group.new_group()) to let these collectives overtake
+/// others. LibTorch's own modules reject an input with just one value per channel on a rank before
+/// it gets here.
 [[nodiscard]] LOCKSTEP_API SyncBatchNorm convert_sync_batchnorm(torch::nn::Module& module,
                                                                 ProcessGroup group);
 

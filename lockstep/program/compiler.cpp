@@ -108,6 +108,7 @@ c10::ScalarType scalar_type(ScalarTypeCode code) {
 
 Plan::Plan() = default;
 Plan::~Plan() = default;
+std::size_t Plan::size() const { return instructions_.size(); }
 
 // Compiles one graph. The graphs of higher-order operators have compilers of their own, which share
 // the modules.
@@ -487,6 +488,7 @@ class Compiler {
   }
 
   c10::ScalarType type(ScalarTypeCode code) const {
+    if (scalar_type_info(code) == nullptr) fail("the dtype ", code.code, " is not supported");
     const c10::ScalarType result = scalar_type(code);
     const bool follows = c10::isFloatingType(result) && result == options_.from.type;
     return follows ? options_.to.type : result;
@@ -663,8 +665,12 @@ class Compiler {
     if (inputs.size() < 3) fail("arguments are missing");
     made.carried = count(inputs[1].argument);
     made.rows = count(inputs[2].argument);
+    if (made.graphs.front()->outputs_.size() < made.carried) {
+      fail("the graph returns fewer values than it carries");
+    }
     for (std::size_t i = 1; i < inputs.size(); ++i) {
-      if (const auto* reverse = std::get_if<bool>(&inputs[i].argument.value)) {
+      const auto* reverse = std::get_if<bool>(&inputs[i].argument.value);
+      if (i >= 3 && reverse != nullptr) {
         made.is_reversed = *reverse;
       } else {
         add_operands(inputs[i].argument, made);

@@ -122,11 +122,13 @@ struct LOCKSTEP_API InputSpec {
 
 /// What an output of the graph is.
 struct LOCKSTEP_API OutputSpec {
-  /// A kMutation is written to a parameter, a buffer or an input after the last node.
-  enum class Kind { kUser, kMutation };
+  /// After the last node, a kMutation is written to a parameter or buffer, and a kUserMutation to a
+  /// tensor that the user passes.
+  enum class Kind { kUser, kMutation, kUserMutation };
   Kind kind = Kind::kUser;
   Argument argument{};
-  std::string target{};  ///< what a mutation writes to, as in InputSpec
+  /// What a kMutation writes to, as in InputSpec; the name of a kUserMutation's value in the graph.
+  std::string target{};
 };
 
 /// A nested structure of values, as torch.utils._pytree describes it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <limits>
 #include <vector>
 
 namespace lockstep::program {
@@ -10,10 +11,7 @@ namespace {
 
 constexpr int kMaximumExpressionDepth = 100;
 
-std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
-  const std::int64_t quotient = a / b;
-  return quotient * b != a && (a < 0) != (b < 0) ? quotient - 1 : quotient;
-}
+constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 
 // A recursive-descent parser of Python's arithmetic. `failed_` is set by the first part that has no
 // value.
@@ -50,9 +48,17 @@ class Evaluator {
   std::int64_t multiply(std::int64_t a, std::int64_t b) {
     return __builtin_mul_overflow(a, b, &a) ? fail() : a;
   }
+  // Rounds towards minus infinity, unlike C++.
   std::int64_t divide(std::int64_t a, std::int64_t b) {
-    if (b <= 0) return fail();
-    return floor_quotient(a, b);
+    if (b == 0 || (a == kLeast && b == -1)) return fail();
+    return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+  }
+  // The result has the sign of the divisor.
+  std::int64_t modulo(std::int64_t a, std::int64_t b) {
+    if (b == 0) return fail();
+    if (b == -1) return 0;
+    const std::int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
   }
   std::int64_t power(std::int64_t base, std::int64_t exponent) {
     if (exponent < 0 || exponent > 62) return fail();
@@ -94,10 +100,6 @@ class Evaluator {
       }
     }
     return value;
-  }
-
-  std::int64_t modulo(std::int64_t a, std::int64_t b) {
-    return b <= 0 ? fail() : a - floor_quotient(a, b) * b;
   }
 
   std::int64_t factor() {
@@ -209,7 +211,7 @@ std::optional<std::string> only_symbol(std::string_view text) {
     text.remove_prefix(prefix.size());
     const std::size_t end = text.find('\'');
     if (end == std::string_view::npos || text.find(')') != text.size() - 1) return std::nullopt;
-    return std::string(text.substr(0, end));
+    text = text.substr(0, end);
   }
   const bool is_name = !text.empty() &&
                        std::isalpha(static_cast<unsigned char>(text.front())) != 0 &&

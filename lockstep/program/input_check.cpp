@@ -7,40 +7,12 @@
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/program/pt2_file.h>
+#include <lockstep/program/signature.h>
 
 namespace lockstep::program {
 namespace {
 
 using formats::printable;
-
-// Names each leaf of the arguments: "x", "batch.image", "layers.0".
-void name_leaves(const Structure& structure, const std::string& name,
-                 std::vector<std::string>& names) {
-  if (structure.kind == Structure::Kind::kLeaf) {
-    names.push_back(name);
-    return;
-  }
-  for (std::size_t i = 0; i < structure.children.size(); ++i) {
-    const std::string key = structure.names.empty() ? str(i) : structure.names[i];
-    name_leaves(structure.children[i], name.empty() ? key : str(name, '.', key), names);
-  }
-}
-
-std::vector<std::string> leaf_names(const ExportedGraph& program) {
-  std::vector<std::string> names;
-  const auto& parts = program.arguments.children;  // positional arguments and keyword arguments
-  std::size_t argument = 0;
-  for (const Structure& part : parts) {
-    for (std::size_t i = 0; i < part.children.size(); ++i, ++argument) {
-      std::string name = i < part.names.size() ? part.names[i] : str(argument);
-      if (part.names.empty() && argument < program.argument_names.size()) {
-        name = program.argument_names[argument];
-      }
-      name_leaves(part.children[i], name, names);
-    }
-  }
-  return names;
-}
 
 // "s0" of "Symbol('s0', positive=True, integer=True)".
 std::string size_text(const Size& size) {
@@ -179,6 +151,10 @@ std::vector<Leaf> leaves_of(const ExportedGraph& program, const std::string& nam
       }
       leaf.is_tensor = true;
       leaf.tensor = found->second;
+      if (scalar_type_info(leaf.tensor.dtype) == nullptr) {
+        throw CheckpointError(str(name, ": the input '", printable(leaf.name), "' has the dtype ",
+                                  leaf.tensor.dtype.code, ", which is not supported"));
+      }
       leaf.dtype = scalar_type(leaf.tensor.dtype);
     } else {
       leaf.is_fixed = !std::holds_alternative<NumberName>(input.argument.value);

@@ -69,7 +69,8 @@ class Plan {
   /// Nodes that behave alike in both modes although Python's module may not, as text.
   const std::vector<std::string>& fixed_modes() const { return *fixed_modes_; }
 
-  std::size_t size() const { return instructions_.size(); }
+  /// The number of calls, without those of subgraphs.
+  std::size_t size() const;
 
   struct Instruction;
   Plan();

@@ -164,9 +164,19 @@ std::vector<torch::Tensor> load_tensors(const program::Pt2File& file) {
     tensor = storages.tensor(stored.at(input.target));
     if (input.kind != InputSpec::Kind::kParameter) continue;
     const auto& value = std::get<program::TensorName>(input.argument.value).name;
-    tensor.set_requires_grad(file.program.graph.tensors.at(value).requires_grad);
+    const bool has_gradient = tensor.is_floating_point() || tensor.is_complex();
+    tensor.set_requires_grad(has_gradient && file.program.graph.tensors.at(value).requires_grad);
   }
   return tensors;
+}
+
+c10::Device device_of(const program::TensorDescription& tensor, const std::string& file) {
+  try {
+    return c10::Device(tensor.device.type);
+  } catch (const c10::Error&) {
+    throw CheckpointError(
+        str(file, ": LibTorch knows no device '", printable(tensor.device.type), "'"));
+  }
 }
 
 }  // namespace
@@ -193,12 +203,12 @@ std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(
       continue;
     }
     has_home = true;
-    source->home = {c10::Device(described->second.device.type), type};
+    source->home = {device_of(described->second, source->name), type};
   }
   for (const Leaf& leaf : source->leaves) {
     if (has_home || !leaf.is_tensor) continue;
     has_home = true;
-    source->home.device = c10::Device(leaf.tensor.device.type);
+    source->home.device = device_of(leaf.tensor, source->name);
   }
   return source;
 }
@@ -337,28 +347,29 @@ ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
     if (output.kind == OutputSpec::Kind::kUser) {
       outputs.push_back(std::move(results[i]));
     } else {
-      write_back(output.target, results[i].toTensor(), user);
+      const bool to_user = output.kind == OutputSpec::Kind::kUserMutation;
+      write_back(output.target, to_user, results[i].toTensor(), user);
     }
   }
   next = 0;
   return structured(source.graph.results, outputs, next);
 }
 
-void ProgramImpl::write_back(const std::string& target, const torch::Tensor& value,
+void ProgramImpl::write_back(const std::string& target, bool to_user, const torch::Tensor& value,
                              const std::vector<c10::IValue>& user) {
   const torch::NoGradGuard no_grad;
   std::size_t leaf = 0;
   const auto& inputs = parts_->source->graph.inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!is_user(inputs[i])) {
-      if (inputs[i].target == target) {
+      if (!to_user && inputs[i].target == target) {
         parts_->tensors[i].copy_(value);
         return;
       }
       continue;
     }
     const auto* name = std::get_if<program::TensorName>(&inputs[i].argument.value);
-    if (name != nullptr && name->name == target) {
+    if (to_user && name != nullptr && name->name == target) {
       user[leaf].toTensor().copy_(value);
       return;
     }
@@ -382,6 +393,46 @@ ProgramOutput ProgramImpl::output_structure() const {
 
 const std::vector<std::string>& ProgramImpl::fixed_modes() const {
   return parts_->plan->fixed_modes();
+}
+
+std::vector<torch::Tensor> ProgramImpl::batch_normalizations() const {
+  const Source& source = *parts_->source;
+  const auto tensor_of = [&](const program::Node& node, std::string_view argument) {
+    for (const auto& input : node.inputs) {
+      const auto* name = std::get_if<program::TensorName>(&input.argument.value);
+      if (input.name != argument || name == nullptr) continue;
+      for (std::size_t i = 0; i < source.graph.inputs.size(); ++i) {
+        const auto* value =
+            std::get_if<program::TensorName>(&source.graph.inputs[i].argument.value);
+        if (value != nullptr && value->name == name->name) return parts_->tensors[i];
+      }
+    }
+    return torch::Tensor();
+  };
+  std::vector<torch::Tensor> found;
+  const auto collect = [&](const program::Graph& graph, bool is_whole, const auto& self) -> void {
+    for (const program::Node& node : graph.nodes) {
+      for (const auto& input : node.inputs) {
+        const auto* inner = std::get_if<program::Subgraph>(&input.argument.value);
+        if (inner != nullptr) self(*inner->graph, false, self);
+      }
+      const bool is_plain = node.target == "torch.ops.aten.batch_norm.default";
+      if (!is_plain && node.target.find("batch_norm") == std::string::npos) continue;
+      torch::Tensor tensor =
+          is_plain && is_whole ? tensor_of(node, "running_mean") : torch::Tensor();
+      if (is_plain && is_whole && !tensor.defined()) tensor = tensor_of(node, "weight");
+      if (!tensor.defined()) {
+        throw ConfigError(str(source.name, ": ", node.target, node.source.empty() ? "" : " at ",
+                              node.source,
+                              " cannot be synchronised over ranks: it has neither "
+                              "running statistics nor a weight, lies in a branch or region, or was "
+                              "exported after run_decompositions()"));
+      }
+      found.push_back(tensor);
+    }
+  };
+  collect(source.graph.graph, true, collect);
+  return found;
 }
 
 std::shared_ptr<torch::nn::Module> ProgramImpl::clone(

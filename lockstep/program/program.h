@@ -82,6 +82,11 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
   /// exported in evaluation mode: attention without its dropout probability.
   const std::vector<std::string>& fixed_modes() const;
 
+  /// For each batch normalization of the graph, the tensor by which convert_sync_batchnorm() knows
+  /// its calls: the running mean, or else the weight. Throws ConfigError if one has neither, or
+  /// lies in a part of the graph that cannot be synchronised.
+  std::vector<torch::Tensor> batch_normalizations() const;
+
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override;
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
@@ -99,8 +104,9 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
 
   ProgramOutput run_measured(std::vector<c10::IValue> inputs, std::vector<double>* seconds);
   void adopt(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors);
-  // Copies `value` to the parameter, buffer, constant or input `target`.
-  void write_back(const std::string& target, const torch::Tensor& value,
+  // Copies `value` to the parameter or buffer `target`, or to the argument whose value in the graph
+  // has this name.
+  void write_back(const std::string& target, bool to_user, const torch::Tensor& value,
                   const std::vector<c10::IValue>& user);
 
   // Moves the tensors that no module has registered.

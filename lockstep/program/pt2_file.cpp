@@ -59,8 +59,8 @@ class Pt2Reader {
     const bool is_old = records_.contains(kOldGraph);
     const std::string model = is_old ? "" : only_model();
     const std::string graph = is_old ? kOldGraph : str(kModels, model, ".json");
-    file.program = read_graph(records_.text(graph), str(name_, ": ", graph));
     file.has_checksums = records_.verify_checksums();
+    file.program = read_graph(records_.text(graph), str(name_, ": ", graph));
     if (is_old) {
       file.state = saved_tensors("serialized_state_dict.pt");
       file.constants = saved_tensors("serialized_constants.pt");
@@ -107,11 +107,14 @@ class Pt2Reader {
     }
     const std::string record = str(folder, model, config);
     std::map<std::string, StoredTensor> result;
+    std::map<std::string, StoredTensor> pickled;  // by path: each file is read once
     for (const auto& [key, payload] :
          read_payloads(records_.text(record), str(name_, ": ", record))) {
       const std::string path = str(folder, payload.path);
       if (payload.is_pickled) {
-        result.emplace(key, pickled_tensor(key, path));
+        auto known = pickled.find(path);
+        if (known == pickled.end()) known = pickled.emplace(path, pickled_tensor(key, path)).first;
+        result.emplace(key, known->second);
         continue;
       }
       StoredTensor tensor{.dtype = payload.tensor.dtype,

@@ -29,8 +29,10 @@ const IValue& at(Operands operands, std::size_t i) {
   if (i >= operands.size()) throw ConfigError("an operand is missing");
   return operands[i];
 }
+// Throws if there are not two operands.
 bool both_integers(Operands operands) {
-  return !at(operands, 0).isDouble() && !at(operands, 1).isDouble();
+  const IValue &first = at(operands, 0), &second = at(operands, 1);
+  return !first.isDouble() && !second.isDouble();
 }
 
 [[noreturn]] void too_large() { throw ConfigError("the result has more than 64 bits"); }
@@ -69,41 +71,62 @@ IValue multiply(Operands operands) {
       [](double a, double b) { return a * b; });
 }
 
+// The rest has the sign of the divisor, unlike that of C++.
+std::int64_t floor_rest(std::int64_t a, std::int64_t b) {
+  if (b == 0) division_by_zero();
+  if (b == -1) return 0;
+  const std::int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+double floor_rest(double a, double b) {
+  if (b == 0) division_by_zero();
+  const double rest = std::fmod(a, b);
+  if (rest == 0) return std::copysign(0.0, b);
+  return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 // Rounds towards minus infinity, unlike C++.
 std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
   if (b == 0) division_by_zero();
-  if (b == -1) {
-    if (a == std::numeric_limits<std::int64_t>::min()) too_large();
-    return -a;
-  }
-  const std::int64_t quotient = a / b;
-  return quotient * b != a && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+  if (b == -1 && a == std::numeric_limits<std::int64_t>::min()) too_large();
+  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+// As CPython's float_floor_div(): 1.0 // 0.1 is 9, although 1.0 / 0.1 is rounded to 10.
+double floor_quotient(double a, double b) {
+  const double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(0.0, a / b);
+  const double rounded = std::floor(quotient);
+  return quotient - rounded > 0.5 ? rounded + 1 : rounded;
 }
 
 IValue floor_divide(Operands operands) {
   if (both_integers(operands)) return floor_quotient(integer(operands[0]), integer(operands[1]));
   if (real(operands[1]) == 0) division_by_zero();
-  return std::floor(real(operands[0]) / real(operands[1]));
+  return floor_quotient(real(operands[0]), real(operands[1]));
 }
 IValue divide(Operands operands) {
   if (real(at(operands, 1)) == 0) division_by_zero();
   return real(operands[0]) / real(operands[1]);
 }
-// The result has the sign of the divisor.
 IValue modulo(Operands operands) {
-  if (both_integers(operands)) {
-    const std::int64_t a = integer(operands[0]), b = integer(operands[1]);
-    if (b == -1) return std::int64_t{0};
-    return a - floor_quotient(a, b) * b;
-  }
-  const double a = real(operands[0]), b = real(operands[1]);
-  if (b == 0) division_by_zero();
-  const double rest = std::fmod(a, b);
-  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  if (both_integers(operands)) return floor_rest(integer(operands[0]), integer(operands[1]));
+  return floor_rest(real(operands[0]), real(operands[1]));
+}
+// Python raises an error if a function of finite numbers is not finite, such as sqrt(-1.0).
+double checked(double result, double a, double b = 0) {
+  const bool has_result = std::isnan(result)   ? std::isnan(a) || std::isnan(b)
+                          : std::isinf(result) ? !std::isfinite(a) || !std::isfinite(b)
+                                               : true;
+  if (!has_result) throw ConfigError("the function has no finite result");
+  return result;
 }
 IValue power(Operands operands) {
   if (!both_integers(operands) || integer(operands[1]) < 0) {
-    return std::pow(real(at(operands, 0)), real(at(operands, 1)));
+    const double base = real(operands[0]), exponent = real(operands[1]);
+    if (base == 0 && exponent < 0) division_by_zero();
+    return checked(std::pow(base, exponent), base, exponent);
   }
   std::int64_t base = integer(operands[0]), result = 1;
   for (std::int64_t left = integer(operands[1]); left > 0; left >>= 1) {
@@ -137,17 +160,26 @@ IValue greater_equal(Operands o) {
   return compare(o, [](auto a, auto b) { return a >= b; });
 }
 
-IValue maximum(Operands o) { return python_truth(greater(o)) ? o[0] : o[1]; }
-IValue minimum(Operands o) { return python_truth(less(o)) ? o[0] : o[1]; }
+// The result of equal operands the first is the result. It is a floating-point number if one of them is.
+IValue chosen(Operands operands, std::size_t i) {
+  if (both_integers(operands)) return operands[i];
+  return real(operands[i]);
+}
+IValue maximum(Operands o) { return chosen(o, python_truth(less(o)) ? 1U : 0U); }
+IValue minimum(Operands o) { return chosen(o, python_truth(greater(o)) ? 1U : 0U); }
 IValue negative(Operands operands) {
   if (at(operands, 0).isDouble()) return -operands[0].toDouble();
   const std::int64_t value = integer(operands[0]);
   if (value == std::numeric_limits<std::int64_t>::min()) too_large();
   return -value;
 }
-IValue positive(Operands operands) { return at(operands, 0); }
+IValue positive(Operands operands) {
+  if (at(operands, 0).isDouble()) return operands[0];
+  return integer(operands[0]);
+}
 IValue absolute(Operands operands) {
-  return real(at(operands, 0)) < 0 ? negative(operands) : operands[0];
+  if (at(operands, 0).isDouble()) return std::fabs(operands[0].toDouble());
+  return integer(operands[0]) < 0 ? negative(operands) : positive(operands);
 }
 
 template <double (*Round)(double)>
@@ -159,7 +191,16 @@ IValue to_integer(Operands operands) {
 }
 template <double (*Function)(double)>
 IValue of_real(Operands operands) {
-  return Function(real(at(operands, 0)));
+  const double value = real(at(operands, 0));
+  return checked(Function(value), value);
+}
+
+// round(number, digits) is another function.
+IValue round_to_integer(Operands operands) {
+  if (operands.size() > 1 && !operands[1].isNone()) {
+    throw ConfigError("rounding to a number of digits is not supported");
+  }
+  return to_integer<std::nearbyint>(operands);
 }
 
 IValue to_real(Operands operands) { return real(at(operands, 0)); }
@@ -218,7 +259,7 @@ constexpr std::pair<std::string_view, PythonOperator> kOperators[] = {
     {"math.trunc", to_integer<std::trunc>},
     {"math.ceil", to_integer<std::ceil>},
     {"math.floor", to_integer<std::floor>},
-    {"builtins.round", to_integer<std::nearbyint>},
+    {"builtins.round", round_to_integer},
     {"torch.sym_int", to_integer<std::trunc>},
     {"torch.sym_float", to_real},
     {"torch.sym_not", negation},

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,6 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/strict_json.h>
+#include <lockstep/program/references.h>
 
 namespace lockstep::program {
 namespace {
@@ -18,12 +18,15 @@ namespace {
 using Json = nlohmann::json;
 using formats::printable;
 
-// Graphs of higher-order operators lie in each other, 8 levels of JSON each.
+// Graphs of higher-order operators lie in each other, 7 levels of JSON each.
 constexpr int kMaximumJsonDepth = 300;
 // The value of a size that depends on the data.
 constexpr std::int64_t kUnknownSize = 2;
 // Structures have their own text, and are walked recursively.
 constexpr int kMaximumStructureDepth = 64;
+constexpr int kMaximumContextDepth = 16;
+// The names that lead to one value, together: a small file must not request gigabytes of names.
+constexpr std::size_t kMaximumPathBytes = 1000;
 
 // A value in the JSON and the way to it, for messages.
 class Place {
@@ -84,7 +87,7 @@ class Place {
     }
     return expect(json_.is_number(), "a number").get<double>();
   }
-  bool is_null() const { return json_.is_null(); }
+  const Json& json() const { return json_; }
 
   template <class... Values>
   [[noreturn]] void fail(const Values&... values) const {
@@ -278,7 +281,8 @@ std::pair<std::string, std::string> innermost_module(std::string_view stack) {
   const std::size_t type = last.rfind(',');
   if (path == std::string_view::npos || path == type) return {};
   const std::string_view name = last.substr(path + 1, type - path - 1);
-  if (name.starts_with('_')) return {};  // a placeholder of nodes that no module made
+  // Nodes that PyTorch adds itself have a text of its own.
+  if (name.starts_with("_empty_nn_module_stack")) return {};
   return {std::string(name), std::string(last.substr(type + 1))};
 }
 
@@ -343,14 +347,15 @@ OutputSpec read_output(const Place& place) {
   const auto [kind, value] = place.choice();
   if (kind == "user_output") return {.kind = Kind::kUser, .argument = read_argument(value["arg"])};
   if (kind == "loss_output") return {.kind = Kind::kUser, .argument = tensor_name(value["arg"])};
-  const char* target = kind == "buffer_mutation"       ? "buffer_name"
-                       : kind == "parameter_mutation"  ? "parameter_name"
-                       : kind == "user_input_mutation" ? "user_input_name"
-                                                       : nullptr;
+  const bool is_user = kind == "user_input_mutation";
+  const char* target = kind == "buffer_mutation"      ? "buffer_name"
+                       : kind == "parameter_mutation" ? "parameter_name"
+                       : is_user                      ? "user_input_name"
+                                                      : nullptr;
   if (target == nullptr) {
     value.fail("an output of the kind '", printable(kind), "' is not supported");
   }
-  return {.kind = Kind::kMutation,
+  return {.kind = is_user ? Kind::kUserMutation : Kind::kMutation,
           .argument = tensor_name(value["arg"]),
           .target = value[target].text()};
 }
@@ -366,15 +371,24 @@ std::vector<std::string> texts(const Json& list) {
   return result;
 }
 
+// A context is JSON, the text of JSON, or another text.
+Json parsed_context(const Json& context) {
+  if (!context.is_string()) return context;
+  try {
+    return formats::parse_strict_json(context.get_ref<const std::string&>(), kMaximumContextDepth);
+  } catch (const formats::StrictJsonError&) {
+    return context;
+  }
+}
+
 using NamedTuples = std::map<std::string, std::vector<std::string>>;
 
 // The names of the children of a structure; empty if they have none.
 std::vector<std::string> child_names(const std::string& type, const Json& context,
                                      const NamedTuples& named_tuples) {
-  Json names = context;
-  if (names.is_string()) names = Json::parse(names.get<std::string>(), nullptr, false);
+  Json names = parsed_context(context);
   if (type == "collections.defaultdict" && names.is_object() && names.contains("dict_context")) {
-    names = Json::parse(key_text(names["dict_context"]), nullptr, false);
+    names = parsed_context(names["dict_context"]);
   }
   if (type == "collections.namedtuple" && names.is_string()) {
     const auto found = named_tuples.find(names.get<std::string>());
@@ -386,33 +400,43 @@ std::vector<std::string> child_names(const std::string& type, const Json& contex
   return texts(names);
 }
 
-Structure read_structure(const Place& place, const NamedTuples& named_tuples, int depth = 0) {
-  if (depth > kMaximumStructureDepth) place.fail("is nested too deeply");
-  Structure structure;
-  structure.children = place["children_spec"].list(
-      [&](const Place& child) { return read_structure(child, named_tuples, depth + 1); });
-  if (!place.has("type")) {
-    if (!structure.children.empty()) place.fail("a leaf has children");
-    return structure;
-  }
+Structure::Kind kind_of(std::string_view type) {
   using Kind = Structure::Kind;
-  structure.type = place["type"].text();
-  const bool has_context = place.has("context");
-  const auto is = [&](std::string_view type) { return structure.type == type; };
-  if (is("builtins.tuple")) {
-    structure.kind = Kind::kTuple;
-  } else if (is("builtins.list") || is("collections.deque")) {
-    structure.kind = Kind::kList;
-  } else {
-    const bool is_dict =
-        is("builtins.dict") || is("collections.OrderedDict") || is("collections.defaultdict");
-    structure.kind = is_dict ? Kind::kDict : Kind::kObject;
-    const Json context = has_context ? Json(place["context"].text()) : Json();
-    structure.names = child_names(structure.type, context, named_tuples);
-    if (structure.names.size() != structure.children.size()) {
-      place.fail("a ", printable(structure.type), " of ", structure.children.size(), " values has ",
-                 structure.names.size(), " names");
-    }
+  if (type == "builtins.tuple") return Kind::kTuple;
+  if (type == "builtins.list" || type == "collections.deque") return Kind::kList;
+  const bool is_dict = type == "builtins.dict" || type == "collections.OrderedDict" ||
+                       type == "collections.defaultdict";
+  return is_dict ? Kind::kDict : Kind::kObject;
+}
+
+Structure read_structure(const Place& place, const NamedTuples& named_tuples, int depth = 0,
+                         std::size_t path_bytes = 0) {
+  if (depth > kMaximumStructureDepth) place.fail("is nested too deeply");
+  if (path_bytes > kMaximumPathBytes) {
+    place.fail("its name has more than ", kMaximumPathBytes, " bytes");
+  }
+  Structure structure;
+  if (place.has("type")) {
+    structure.type = place["type"].text();
+    structure.kind = kind_of(structure.type);
+  }
+  const bool has_names =
+      structure.kind == Structure::Kind::kDict || structure.kind == Structure::Kind::kObject;
+  if (has_names && place.has("context")) {
+    structure.names = child_names(structure.type, place["context"].json(), named_tuples);
+  }
+  std::size_t next = 0;
+  structure.children = place["children_spec"].list([&](const Place& child) {
+    const std::size_t bytes = next < structure.names.size() ? structure.names[next].size() : 0;
+    ++next;
+    return read_structure(child, named_tuples, depth + 1, path_bytes + bytes);
+  });
+  if (structure.kind == Structure::Kind::kLeaf && !structure.children.empty()) {
+    place.fail("a leaf has children");
+  }
+  if (has_names && structure.names.size() != structure.children.size()) {
+    place.fail("a ", printable(structure.type), " of ", structure.children.size(), " values has ",
+               structure.names.size(), " names");
   }
   return structure;
 }
@@ -440,59 +464,6 @@ std::size_t leaves(const Structure& structure) {
   for (const Structure& child : structure.children) count += leaves(child);
   return count;
 }
-
-// Checks that a graph uses only values that it has defined before.
-class DefinitionCheck {
- public:
-  explicit DefinitionCheck(std::string_view file) : file_(file) {}
-
-  void check(const Graph& graph) {
-    std::set<std::string, std::less<>> defined;
-    for (const Argument& input : graph.inputs) define(input, defined, "the inputs");
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-      const Node& node = graph.nodes[i];
-      const std::string where = str("node ", i, " (", printable(node.target),
-                                    node.source.empty() ? "" : " at ", node.source, ")");
-      for (const NamedArgument& input : node.inputs) use(input.argument, defined, where);
-      for (const Argument& output : node.outputs) define(output, defined, where);
-    }
-    for (const Argument& output : graph.outputs) use(output, defined, "the outputs");
-  }
-
- private:
-  using Names = std::set<std::string, std::less<>>;
-
-  static const std::string* name_of(const Argument& argument) {
-    if (const auto* tensor = std::get_if<TensorName>(&argument.value)) return &tensor->name;
-    if (const auto* number = std::get_if<NumberName>(&argument.value)) return &number->name;
-    return nullptr;
-  }
-
-  void define(const Argument& argument, Names& defined, const std::string& where) const {
-    if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
-      for (const Argument& item : list->items) define(item, defined, where);
-    }
-    const std::string* name = name_of(argument);
-    if (name == nullptr || name->empty()) return;
-    if (!defined.insert(*name).second) {
-      throw CheckpointError(
-          str(file_, ": ", where, " defines '", printable(*name), "' a second time"));
-    }
-  }
-
-  void use(const Argument& argument, const Names& defined, const std::string& where) {
-    if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
-      for (const Argument& item : list->items) use(item, defined, where);
-    }
-    if (const auto* graph = std::get_if<Subgraph>(&argument.value)) check(*graph->graph);
-    const std::string* name = name_of(argument);
-    if (name == nullptr || defined.contains(*name)) return;
-    throw CheckpointError(
-        str(file_, ": ", where, " uses '", printable(*name), "', which no earlier node defines"));
-  }
-
-  std::string_view file_;
-};
 
 Json parse(std::string_view text, std::string_view name) {
   try {
@@ -565,7 +536,7 @@ ExportedGraph read_graph(std::string_view text, std::string_view name) {
                 leaves(program.results), " outputs, the graph ", user_inputs, " and ",
                 user_outputs);
   }
-  DefinitionCheck(name).check(program.graph);
+  check_references(program, name);
   return program;
 }
 

@@ -12,9 +12,9 @@ namespace lockstep::program {
 inline constexpr std::int64_t kSchemaVersion = 8;
 
 /// Returns the program in `text`, models/model.json of an archive. Every name in it is defined
-/// before its use. Throws a CheckpointError that begins with `name` and states the place ("nodes[3]
-/// (conv2d at net.py:12: ...)") if the text is not such JSON, has another schema version, or names
-/// something that is not supported (custom objects, tokens).
+/// before its use. Throws a CheckpointError that begins with `name` and states the place
+/// ("graph_module.graph.nodes[3].inputs[0]: ...") if the text is not such JSON, has another schema
+/// version, or names something that is not supported (custom objects, tokens).
 ExportedGraph read_graph(std::string_view text, std::string_view name);
 
 /// Where the tensor `TensorDescription` of a payload (weights, constants) lies in the archive.

@@ -94,13 +94,9 @@ std::vector<Program> split(const Program& program, int stages, const ProgramSpli
   const ProgramImpl::Source& source = *parts.source;
   if (stages < 1) throw ConfigError(str("split: stages must be at least 1, got ", stages));
   for (const auto& output : source.graph.outputs) {
-    const bool is_mutation = output.kind == program::OutputSpec::Kind::kMutation;
-    const auto is_target = [&](const auto& state) { return state.second == output.target; };
-    if (is_mutation &&
-        std::none_of(source.state_names.begin(), source.state_names.end(), is_target)) {
-      throw ConfigError(str("split: ", source.name, " changes its input '", output.target,
-                            "', which stages cannot do"));
-    }
+    if (output.kind != program::OutputSpec::Kind::kUserMutation) continue;
+    throw ConfigError(str("split: ", source.name, " changes its input '", output.target,
+                          "', which stages cannot do"));
   }
   const auto cuts = program::cuts_of(source.graph);
   std::vector<double> costs = bytes_of_nodes(source.graph);

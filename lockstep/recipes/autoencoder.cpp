@@ -4,6 +4,7 @@
 #include <lockstep/models/autoencoder.h>
 #include <lockstep/recipes/autoencoder_task.h>
 #include <lockstep/recipes/folder_split.h>
+#include <lockstep/recipes/program_recipe.h>
 #include <lockstep/recipes/recipe.h>
 
 namespace lockstep::recipes {
@@ -30,9 +31,35 @@ int checked_side(std::int64_t side) {
   return static_cast<int>(side);
 }
 
+// The recipe with a program in the place of its net.
+Recipe autoencoder_with_program(const RecipeChoices& choices) {
+  const ImageProgram program =
+      read_image_program("recipe autoencoder", *choices.program, choices.image_size, kDefaultSide);
+  Recipe recipe = autoencoder_recipe();
+  const ImageSize size(static_cast<int>(program.height), static_cast<int>(program.width));
+  recipe.train_augmentation = {Resize{size}, unit_range()};
+  recipe.test_augmentation = recipe.train_augmentation;
+  recipe.input = {3, size.height, size.width};
+  // The program decides on the memory format of its own tensors.
+  recipe.channels_last = false;
+  recipe.max_stages = kMostStagesOfPrograms;
+  recipe.load_data = [size](const RecipeDataOptions& options) {
+    return load_folder_split(
+        options,
+        {.recipe = "autoencoder", .cached_size = size, .default_cache_bytes = kUsualCacheBytes});
+  };
+  recipe.make_task = [program](const TaskOptions&) {
+    return make_program_autoencoder(program, unit_range());
+  };
+  recipe.choices = {{kProgramChoice, program.path}};
+  if (choices.image_size) recipe.choices[kImageSizeChoice] = std::to_string(*choices.image_size);
+  return recipe;
+}
+
 }  // namespace
 
 Recipe autoencoder_recipe(const RecipeChoices& choices) {
+  if (choices.program) return autoencoder_with_program(choices);
   const int side = checked_side(choices.image_size.value_or(kDefaultSide));
   const Augmentation resize_only = {Resize{side}, unit_range()};
   return {.name = "autoencoder",
@@ -58,6 +85,7 @@ Recipe autoencoder_recipe(const RecipeChoices& choices) {
           .make_task = [](const TaskOptions&) -> std::unique_ptr<Task> {
             return std::make_unique<AutoencoderTask>(Autoencoder(), unit_range());
           },
+          .takes_program = true,
           .choose = autoencoder_recipe,
           .choices = {{kImageSizeChoice, std::to_string(side)}}};
 }

@@ -24,14 +24,16 @@ torch::Tensor reduced_to(const torch::Tensor& images, std::int64_t side) {
 
 }  // namespace
 
-AutoencoderTask::AutoencoderTask(Autoencoder net, Normalize normalize)
-    : net_(net.ptr()),
+AutoencoderTask::AutoencoderTask(std::shared_ptr<torch::nn::Module> module, Forward forward,
+                                 Normalize normalize, Cut cut)
+    : module_(std::move(module)),
+      forward_(std::move(forward)),
+      cut_(std::move(cut)),
       normalize_(std::move(normalize)),
       psnr_(std::make_shared<Psnr>(1 / normalize_.std.at(0))) {}
 
-torch::Tensor AutoencoderTask::forward(torch::nn::Module& module,
-                                       const torch::Tensor& images) const {
-  return dynamic_cast<AutoencoderImpl&>(module).forward(images);
+std::vector<pipeline::StageModule> AutoencoderTask::stages(int count) const {
+  return cut_ ? cut_(count) : OutputTask::stages(count);
 }
 
 torch::Tensor AutoencoderTask::loss(const torch::Tensor& output,
@@ -47,7 +49,7 @@ void AutoencoderTask::evaluate(const torch::Tensor& output, const torch::Tensor&
 
 std::optional<RunPicture> AutoencoderTask::picture(const Batch& samples) {
   const torch::Tensor images = reduced_to(samples.images, kPictureSide);
-  const torch::Tensor outputs = reduced_to(forward(*net_, samples.images), kPictureSide);
+  const torch::Tensor outputs = reduced_to(forward(*module_, samples.images), kPictureSide);
   const std::int64_t height = images.size(2);
   const std::int64_t width = images.size(3);
   report::Canvas canvas(2 * height + kPictureGap,

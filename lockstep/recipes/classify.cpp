@@ -1,8 +1,11 @@
 // Classification of any folder of images by a ResNet, augmented as in torchvision's reference.
+#include <algorithm>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/recipes/folder_split.h>
+#include <lockstep/recipes/program_recipe.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/recipes/resnet_task.h>
 
@@ -38,9 +41,33 @@ RecipeData load_classes(const RecipeDataOptions& options) {
   return data;
 }
 
+// The recipe at another size of images, with a program in the place of its net.
+Recipe classify_with_program(const RecipeChoices& choices) {
+  const ImageProgram program =
+      read_image_program(kClassifyOwner, *choices.program, choices.image_size, kUsualSide);
+  Recipe recipe = classify_recipe();
+  const Augmentation usual = recipe.test_augmentation;
+  const ImageSize size(static_cast<int>(program.height), static_cast<int>(program.width));
+  recipe.train_augmentation.front() = RandomResizedCrop{size};
+  const int side = std::max(size.height, size.width);
+  recipe.test_augmentation = {Resize{side * 8 / 7, /*shorter_side=*/true}, CenterCrop{size},
+                              usual.back()};
+  recipe.input = {3, size.height, size.width};
+  // The program decides on the memory format of its own tensors.
+  recipe.channels_last = false;
+  recipe.max_stages = kMostStagesOfPrograms;
+  recipe.make_task = [program](const TaskOptions& options) {
+    return make_program_classifier(program, options.num_classes);
+  };
+  recipe.choices = {{kProgramChoice, program.path}};
+  if (choices.image_size) recipe.choices[kImageSizeChoice] = std::to_string(*choices.image_size);
+  return recipe;
+}
+
 }  // namespace
 
 Recipe classify_recipe(const RecipeChoices& choices) {
+  if (choices.program) return classify_with_program(choices);
   const std::string net_name = choices.model.value_or(kDefaultNet);
   const Net net = named_nets().value_of(kClassifyOwner, "the model", net_name);
   const std::int64_t size = choices.image_size.value_or(kUsualSide);
@@ -73,6 +100,7 @@ Recipe classify_recipe(const RecipeChoices& choices) {
             return make_resnet_task(make(ResNetStem::kImageNet, options.num_classes));
           },
       .models = named_nets().names(),
+      .takes_program = true,
       .choose = classify_recipe,
       .choices = {{kModelChoice, net_name}, {kImageSizeChoice, std::to_string(side)}}};
 }

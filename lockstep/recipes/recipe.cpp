@@ -28,7 +28,15 @@ Recipe chosen_recipe(const std::string& name, const RecipeChoices& choices) {
     throw ConfigError(lockstep::str("recipe ", name, " has one model, which it trains; got '",
                                     *choices.model, "' for its model"));
   }
-  if (!choices.model && !choices.image_size) return recipe;
+  if (choices.program && !recipe.takes_program) {
+    throw ConfigError(lockstep::str("recipe ", name, " trains its own model, not a program; got '",
+                                    *choices.program, "'"));
+  }
+  if (choices.program && choices.model) {
+    throw ConfigError(lockstep::str("recipe ", name, ": the model '", *choices.model,
+                                    "' and the program ", *choices.program, " cannot be combined"));
+  }
+  if (!choices.model && !choices.image_size && !choices.program) return recipe;
   if (recipe.choose) return recipe.choose(choices);
   throw ConfigError(lockstep::str("recipe ", name, " takes images of ", recipe.input.height, "x",
                                   recipe.input.width, " pixels only; got ", *choices.image_size,
@@ -39,6 +47,9 @@ RecipeChoices choices_from(const std::map<std::string, std::string>& texts) {
   RecipeChoices choices;
   if (const auto model = texts.find(kModelChoice); model != texts.end()) {
     choices.model = model->second;
+  }
+  if (const auto program = texts.find(kProgramChoice); program != texts.end()) {
+    choices.program = program->second;
   }
   if (const auto found = texts.find(kImageSizeChoice); found != texts.end()) {
     const std::string& text = found->second;

@@ -86,6 +86,7 @@ struct TaskOptions {
 /// Names in Recipe::choices.
 inline constexpr const char* kModelChoice = "model";
 inline constexpr const char* kImageSizeChoice = "image_size";
+inline constexpr const char* kProgramChoice = "program";
 
 /// Share of the images of a folder or pack used for validation, unless specified otherwise.
 inline constexpr double kValidationFraction = 0.2;
@@ -94,6 +95,7 @@ inline constexpr double kValidationFraction = 0.2;
 struct RecipeChoices {
   std::optional<std::string> model{};
   std::optional<std::int64_t> image_size{};  ///< side of the model's images in pixels
+  std::optional<std::string> program{};      ///< file of an exported program, the model to train
 };
 
 /// Immutable. load_data() does not start LibTorch threads, so a launcher may call it before it
@@ -119,6 +121,8 @@ struct Recipe {
   std::function<std::unique_ptr<Task>(const TaskOptions& options)> make_task{};
   /// Names for RecipeChoices::model; empty: the recipe has one model.
   std::vector<std::string> models{};
+  /// Whether RecipeChoices::program can replace the model.
+  bool takes_program = false;
   /// Returns the recipe for other choices. Empty if the recipe has one model of one size. Throws
   /// ConfigError for a model that is not among `models`, and for a size that the model does not
   /// support.

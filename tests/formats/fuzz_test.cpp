@@ -1,24 +1,16 @@
-// Runs the fuzz targets over mutated seeds. The mutations are the same each time and with every
-// compiler. The bytes fill an allocation of exactly their size, so that AddressSanitizer detects an
-// access one byte beyond them.
+// Runs the fuzz targets over mutated seeds.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <lockstep/core/philox.h>
+#include <tests/formats/fuzz/harness.h>
 #include <tests/formats/fuzz/seeds.h>
+#include <tests/formats/fuzz/targets.h>
 
 namespace lockstep::testing_support {
 namespace {
-
-bool run_on_exact_copy(const Seed& seed, const std::string& text) {
-  const auto copy = std::make_unique<std::byte[]>(text.size());
-  std::memcpy(copy.get(), text.data(), text.size());
-  return seed.run({copy.get(), text.size()});
-}
 
 // Fewer mutations when an input costs more or a format has more seeds.
 int mutations_of(const Seed& seed) {
@@ -27,33 +19,6 @@ int mutations_of(const Seed& seed) {
   if (target == "safetensors" || target == "pickle") return 20000;
   if (target == "jpeg" || target == "png") return 1000;
   return 5000;
-}
-
-// Makes one to four edits: a changed bit or byte, a cut, a repeated piece or a removed piece.
-std::string mutate(std::string text, PhiloxStream& random) {
-  const std::uint32_t edits = 1 + random.below(4);
-  for (std::uint32_t i = 0; i < edits && !text.empty(); ++i) {
-    const auto at = random.below(static_cast<std::uint32_t>(text.size()));
-    const auto length = 1 + random.below(16);
-    switch (random.below(5)) {
-      case 0:
-        text[at] = static_cast<char>(text[at] ^ (1 << random.below(8)));
-        break;
-      case 1:
-        text[at] = "\0\xff\x80{}[]\",:0129-"[random.below(16)];
-        break;
-      case 2:
-        text.resize(at);
-        break;
-      case 3:
-        text.insert(at, text.substr(at, length));
-        break;
-      default:
-        text.erase(at, length);
-        break;
-    }
-  }
-  return text;
 }
 
 class Fuzz : public ::testing::TestWithParam<const char*> {

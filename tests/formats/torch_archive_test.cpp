@@ -1,6 +1,8 @@
 // Archives of .pt files whose entries are compressed, damaged, or lie elsewhere.
 #include <lockstep/formats/torch_file.h>
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,9 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include <gtest/gtest.h>
-
 #include <lockstep/core/error.h>
+#include <lockstep/formats/torch_file/archive_records.h>
 #include <lockstep/formats/torch_file/zip_archive.h>
 #include <tests/formats/torch_bytes.h>
 #include <tests/support/data_bytes.h>
@@ -139,6 +140,82 @@ TEST(LegacyTorchFile, MayEndWithAnEmptyStorage) {
   EXPECT_EQ(refusal_of_archive(file_with("K\0"s, std::uint64_t{1} << 56)),
             "x: storage '0' claims 72057594037927936 elements, the file holds 0 more bytes "
             "(truncated)");
+}
+
+using torch_file::ArchiveRecords;
+
+std::string archive_of(const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::string file;
+  torch_file::ZipWriter zip([&](std::string_view piece) { file += piece; });
+  for (const auto& [name, content] : entries) zip.add(name, content);
+  zip.finish();
+  return file;
+}
+
+TEST(ArchiveRecords, HaveNamesWithoutTheFolder) {
+  const std::string file =
+      archive_of({{"net/b", "1"}, {"net/a/c", "22"}, {"net/byteorder", "little"}});
+  const ArchiveRecords records(as_bytes(file), "x", "torch.save");
+  EXPECT_EQ(records.names(), (std::vector<std::string>{"a/c", "b", "byteorder"}));
+  EXPECT_TRUE(records.contains("a/c"));
+  EXPECT_FALSE(records.contains("net/b"));
+  EXPECT_FALSE(records.contains("a"));
+  EXPECT_EQ(records.text("a/c"), "22");
+  EXPECT_EQ(records.at("b").size(), 1U);
+  EXPECT_TRUE(records.verify_checksums());
+  EXPECT_NO_THROW(records.require_little_endian());
+  EXPECT_EQ(message_of<CheckpointError>([&] { records.at("net/b"); }),
+            "x: the zip file is not one of torch.save: it has no 'net/b'");
+}
+
+// Before PyTorch 2.8, torch.export.save wrote no folder; torch.save always has.
+TEST(ArchiveRecords, MayLieInNoFolder) {
+  const std::string file = archive_of({{"a", "1"}, {"b/c", "2"}});
+  const ArchiveRecords records(as_bytes(file), "x", "torch.export.save");
+  EXPECT_EQ(records.names(), (std::vector<std::string>{"a", "b/c"}));
+  const auto refusal = [](const std::string& bytes, const char* writer) {
+    return message_of<CheckpointError>([&] { ArchiveRecords(as_bytes(bytes), "x", writer); });
+  };
+  EXPECT_EQ(refusal(file, "torch.save"),
+            "x: the zip file is not one of torch.save: it has no folder");
+  EXPECT_EQ(refusal(archive_of({}), "torch.export.save"),
+            "x: the zip file is not one of torch.export.save: it has no folder");
+  EXPECT_EQ(refusal(archive_of({{"b/c", "2"}, {"a", "1"}}), "torch.export.save"),
+            "x: the zip file is not one of torch.export.save: 'a' lies outside of the folder 'b'");
+}
+
+TEST(ArchiveRecords, SayWhoWroteThem) {
+  std::string file = archive_of({{"net/byteorder", "big"}, {"net/a", "1"}});
+  {
+    const ArchiveRecords records(as_bytes(file), "x", "torch.export.save");
+    EXPECT_EQ(message_of<CheckpointError>([&] { records.require_little_endian(); }),
+              "x: the byte order is 'big', expected little; load the file in Python on any machine "
+              "and save it on a little-endian one");
+  }
+  file[file.find("PK\1\2") + 10] = '\x08';  // the method, in the directory and at the entry
+  file[file.find("PK\3\4") + 8] = '\x08';
+  const ArchiveRecords records(as_bytes(file), "x", "torch.export.save");
+  const std::string message =
+      "x: entry 'net/byteorder' is compressed, expected it as it is: unpack the file and pack it "
+      "again without compression, or write it again by torch.export.save";
+  EXPECT_EQ(message_of<CheckpointError>([&] { records.at("byteorder"); }), message);
+  EXPECT_EQ(message_of<CheckpointError>([&] { records.verify_checksums(); }), message);
+  EXPECT_EQ(records.text("a"), "1") << "the others can be read";
+}
+
+// set_crc32_options(False) of PyTorch writes zeros.
+TEST(ArchiveRecords, MayHaveNoChecksums) {
+  std::string file = archive_of({{"net/a", "1"}, {"net/b", ""}});
+  const auto clear = [&](const char* signature, std::size_t field) {
+    for (std::size_t at = file.find(signature); at != std::string::npos;
+         at = file.find(signature, at + 1)) {
+      file.replace(at + field, 4, 4, '\0');
+    }
+  };
+  EXPECT_TRUE(ArchiveRecords(as_bytes(file), "x", "torch.save").verify_checksums());
+  clear("PK\1\2", 16);
+  clear("PK\3\4", 14);
+  EXPECT_FALSE(ArchiveRecords(as_bytes(file), "x", "torch.save").verify_checksums());
 }
 
 }  // namespace

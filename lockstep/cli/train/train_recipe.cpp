@@ -54,13 +54,14 @@ std::int64_t parse_cache(const std::string& text) {
   }
 }
 
-std::filesystem::path existing_file(const std::string& path) {
+std::filesystem::path existing_file(const char* option, const std::string& path,
+                                    const char* kinds) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) return path;
   const bool exists = std::filesystem::exists(path, ignored);
-  throw ConfigError(lockstep::str("train: --weights ", path,
-                                  exists ? " is not a file" : " does not exist",
-                                  "; give a .safetensors, .pt or .pth file"));
+  throw ConfigError(lockstep::str("train: ", option, ' ', path,
+                                  exists ? " is not a file" : " does not exist", "; give a ", kinds,
+                                  " file"));
 }
 
 }  // namespace
@@ -70,6 +71,12 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
   command.add_option("--model", to.model,
                      "Network: " + join(recipes::find_recipe("classify").models) + " (" +
                          only_recipes(has_models) + ", default resnet18)");
+  command
+      .add_option("--program", to.program,
+                  "File of torch.export.save (.pt2) whose model is trained in the place of the "
+                  "recipe's own, with its weights (" +
+                      only_recipes(takes_program) + ")")
+      ->type_name("FILE");
   command
       .add_option("--image-size", to.image_size,
                   lockstep::str(
@@ -104,18 +111,31 @@ RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& ar
                               bool has_packs) {
   const recipes::Recipe& recipe = recipes::find_recipe(name);
   require_of_recipe("--model", arguments.model.has_value(), recipe, has_models);
+  require_of_recipe("--program", arguments.program.has_value(), recipe, takes_program);
   require_of_recipe("--image-size", arguments.image_size.has_value(), recipe, has_image_sizes);
   require_split_images("--val-fraction", arguments.val_fraction.has_value(), recipe, has_packs);
   require_split_images("--cache", arguments.cache.has_value(), recipe, has_packs);
   if (arguments.val_fraction) {
     OptionCheck("train").in_range("--val-fraction", *arguments.val_fraction, 0, 1);
   }
+  if (arguments.program && arguments.model) {
+    throw ConfigError("train: --model and --program cannot be combined");
+  }
   RecipeSettings settings;
-  settings.recipe = std::make_shared<const recipes::Recipe>(
-      recipes::chosen_recipe(name, {.model = arguments.model, .image_size = arguments.image_size}));
+  recipes::RecipeChoices choices{.model = arguments.model, .image_size = arguments.image_size};
+  if (arguments.program) {
+    // A run may be resumed from another folder.
+    choices.program =
+        std::filesystem::absolute(existing_file("--program", *arguments.program, ".pt2"))
+            .lexically_normal()
+            .string();
+  }
+  settings.recipe = std::make_shared<const recipes::Recipe>(recipes::chosen_recipe(name, choices));
   settings.validation_fraction = arguments.val_fraction;
   if (arguments.cache) settings.cache_bytes = parse_cache(*arguments.cache);
-  if (arguments.weights) settings.weights = existing_file(*arguments.weights);
+  if (arguments.weights) {
+    settings.weights = existing_file("--weights", *arguments.weights, ".safetensors, .pt or .pth");
+  }
   return settings;
 }
 

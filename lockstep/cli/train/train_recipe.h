@@ -20,6 +20,7 @@ inline constexpr const char* kRecipeGroup = "Recipe";
 /// The options as given by the user; absent: the recipe's default.
 struct RecipeArguments {
   std::optional<std::string> model;
+  std::optional<std::string> program;
   std::optional<std::int64_t> image_size;
   std::optional<std::string> weights;
   std::optional<double> val_fraction;

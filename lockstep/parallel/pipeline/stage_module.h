@@ -14,6 +14,7 @@
 #include <lockstep/core/declarations/forward.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/export.h>
+#include <lockstep/data/datasets/batch_structure.h>
 
 namespace lockstep {
 
@@ -41,6 +42,15 @@ Tensors as_tensors(std::tuple<Each...> tensors) {
 template <class First, class Second>
 Tensors as_tensors(std::pair<First, Second> tensors) {
   return {tensors.first, tensors.second};
+}
+
+/// Outputs of a structure of their own, such as those of a Program.
+template <class Outputs>
+  requires lockstep::detail::batch_structure::OwnVisit<Outputs>
+Tensors as_tensors(Outputs outputs) {
+  Tensors tensors;
+  for_each_tensor(outputs, [&](const torch::Tensor& tensor) { tensors.push_back(tensor); });
+  return tensors;
 }
 
 template <class Impl>

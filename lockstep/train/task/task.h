@@ -202,10 +202,19 @@ class LOCKSTEP_API ClassificationTask : public OutputTask {
   /// the task cannot be divided into stages.
   template <class ModuleHolder>
   ClassificationTask(ModuleHolder net, ClassificationLoss loss, Cut cut = {})
-      : module_(net.ptr()),
-        forward_([](torch::nn::Module& module, const torch::Tensor& images) -> torch::Tensor {
-          return dynamic_cast<typename ModuleHolder::ContainedType&>(module).forward(images);
-        }),
+      : ClassificationTask(
+            net.ptr(),
+            [](torch::nn::Module& module, const torch::Tensor& images) -> torch::Tensor {
+              return dynamic_cast<typename ModuleHolder::ContainedType&>(module).forward(images);
+            },
+            loss, std::move(cut)) {}
+  /// For a module whose forward() returns more than the scores: `forward` calls a module of the
+  /// type of `module`, and returns [N, classes].
+  using Forward = std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)>;
+  ClassificationTask(std::shared_ptr<torch::nn::Module> module, Forward forward,
+                     ClassificationLoss loss, Cut cut)
+      : module_(std::move(module)),
+        forward_(std::move(forward)),
         loss_(loss),
         cut_(std::move(cut)) {}
 
@@ -233,7 +242,7 @@ class LOCKSTEP_API ClassificationTask : public OutputTask {
                              at::Reduction::Reduction reduction) const;
 
   std::shared_ptr<torch::nn::Module> module_;
-  std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)> forward_;
+  Forward forward_;
   ClassificationLoss loss_;
   Cut cut_;
   std::vector<MetricPtr> metrics_;

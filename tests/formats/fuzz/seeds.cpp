@@ -5,6 +5,7 @@
 #include <lockstep/core/encoding/pickle_writer.h>
 #include <lockstep/formats/checkpoint_manifest.h>
 #include <lockstep/formats/safetensors.h>
+#include <tests/formats/fuzz/targets.h>
 #include <tests/formats/jpeg_bytes.h>
 #include <tests/formats/pack_bytes.h>
 #include <tests/formats/png_bytes.h>

@@ -2,10 +2,10 @@
 // the repository holds no binary files.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
-
-#include <tests/formats/fuzz/targets.h>
 
 namespace lockstep::testing_support {
 
@@ -16,6 +16,8 @@ struct Seed {
   std::string content;
 };
 
+/// The seeds of the test program's room: formats (seeds.cpp) or program
+/// (tests/program/fuzz/program_seeds.cpp).
 std::vector<Seed> fuzz_seeds();
 
 }  // namespace lockstep::testing_support

@@ -18,6 +18,7 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/formats/torch_file.h>
 #include <lockstep/formats/torch_file/read_pickle.h>
+#include <tests/formats/fuzz/harness.h>
 #include <tests/formats/pack_bytes.h>
 #include <tests/formats/torch_bytes.h>
 #include <tests/support/data_bytes.h>
@@ -25,32 +26,6 @@
 
 namespace lockstep::testing_support {
 namespace {
-
-// Volatile, so that the compiler keeps the reads that a sanitizer must see.
-volatile std::uint8_t sink;
-
-void touch(const std::uint8_t* data, std::int64_t count) {
-  std::uint8_t sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) sum = static_cast<std::uint8_t>(sum + data[i]);
-  sink = sum;
-}
-
-void touch(std::span<const std::byte> bytes) {
-  touch(reinterpret_cast<const std::uint8_t*>(bytes.data()),
-        static_cast<std::int64_t>(bytes.size()));
-}
-
-template <class Parse>
-bool accepts(const Parse& parse) {
-  try {
-    parse();
-    return true;
-  } catch (const InternalError&) {
-    throw;
-  } catch (const Error&) {
-    return false;
-  }
-}
 
 // A small limit, so that a header with false sizes costs no time.
 constexpr std::int64_t kMaximumImagePixels = (1 << 20) / 3;

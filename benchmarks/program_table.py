@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Training steps of exported programs, alternating with eager Python on the same nets.
+
+Usage: program_table.py [--rounds 7] [--seconds 2] [--build build/release] [--only NAME]
+
+Both sides have the same weights, inputs, LibTorch and number of threads. A step is zero_grad, forward, the mean square of
+the output, backward, and SGD with momentum: torch.optim.SGD with fused=True, the fastest that PyTorch has, against
+lockstep::Optimizer, which calls the same kernel over flat memory. The column "without optimizer" leaves both out.
+Figures are medians over the rounds of the median step in a round; a ratio is the median of the ratios of the rounds.
+"""
+import argparse
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+import torch
+from torch import nn
+
+from peers.mnist_net import MnistNet
+from peers.resnet18 import ResNet18
+from peers.resnet50 import ResNet50
+from provenance import ROOT, commit, machine
+
+WARM_UP = 3
+
+
+class Mlp(nn.Module):
+    def __init__(self, layers=8, width=64):
+        super().__init__()
+        self.layers = nn.Sequential(*[each for _ in range(layers) for each in (nn.Linear(width, width), nn.ReLU())])
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+                   for part in self.qkv(self.norm1(x)).split(width, 2))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.projection(y.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self, width=64, layers=4, heads=4, words=256, length=32):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, x):
+        return self.head(self.norm(self.blocks(self.words(x) + self.places.weight)))
+
+
+NETS = {  # name: (title, net, inputs, threads)
+    "mlp": ("MLP, 8 layers of 64, batch 16", Mlp, lambda n: torch.randn(n, 64), 16, 1),
+    "mnist": ("MNIST net, batch 16", MnistNet, lambda n: torch.randn(n, 1, 28, 28), 16, 1),
+    "gpt": ("GPT, 4 blocks of 64, 32 tokens, batch 1", Gpt, lambda n: torch.randint(0, 256, (n, 32)), 1, 1),
+    "resnet18": ("ResNet-18 for 32x32 images, batch 16", lambda: ResNet18(10), lambda n: torch.randn(n, 3, 32, 32), 16, 1),
+    "resnet50": ("ResNet-50, 64x64 images, batch 8", lambda: ResNet50(10), lambda n: torch.randn(n, 3, 64, 64), 8, 2),
+}
+
+
+def eager(net, inputs, seconds):
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, fused=True)
+    steps, passes = [], []
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds or len(steps) < WARM_UP:
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        net(inputs).square().mean().backward()
+        passed = time.perf_counter()
+        optimizer.step()
+        steps.append(1e3 * (time.perf_counter() - begin))
+        passes.append(1e3 * (passed - begin))
+    return statistics.median(steps[WARM_UP:] or steps), statistics.median(passes[WARM_UP:] or passes)
+
+
+def measure(name, options, folder):
+    title, make, draw, batch, threads = NETS[name]
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    net, inputs = make().train(), draw(batch)
+    dynamic = None if batch == 1 else ({0: torch.export.Dim.DYNAMIC},)
+    argument = next(iter(__import__("inspect").signature(net.forward).parameters))
+    torch.export.save(torch.export.export(net, (inputs,), dynamic_shapes=dynamic, strict=False), folder / "net.pt2")
+    torch.save({argument: inputs.clone()}, folder / "inputs.pt")
+    rows = []
+    for _ in range(options.rounds):
+        ours = subprocess.run([options.build / "program_step", folder / "net.pt2", folder / "inputs.pt",
+                               str(options.seconds), str(threads)], capture_output=True, text=True, check=True)
+        rows.append(([float(word) for word in ours.stdout.split()], eager(net, inputs, options.seconds)))
+    middle = lambda value: statistics.median(map(value, rows))  # noqa: E731
+    return (f"| {title}, {threads} thread{'s' if threads > 1 else ''} | {middle(lambda r: r[1][0]):.3f} ms | "
+            f"{middle(lambda r: r[0][0]):.3f} ms | {middle(lambda r: r[1][0] / r[0][0]):.2f} | "
+            f"{middle(lambda r: r[1][1] / r[0][1]):.2f} | {middle(lambda r: r[0][2]):.3f} s |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--only", choices=NETS)
+    options = parser.parse_args()
+    print(f"{machine()}, PyTorch {torch.__version__}, commit {commit()}\n")
+    print("| net | eager Python | program | times faster | without optimizer | loading |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in [options.only] if options.only else NETS:
+            print(measure(name, options, pathlib.Path(folder)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+#include <lockstep/recipes/program_recipe.h>
+
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/program/program.h>
+#include <lockstep/program/signature.h>
+#include <lockstep/program/split.h>
+#include <lockstep/recipes/autoencoder_task.h>
+
+namespace lockstep::recipes {
+namespace {
+
+constexpr const char* kLogits = "logits";
+
+// The output that the task uses, of all that a program returns.
+const torch::Tensor& result_of(const ProgramOutput& output) {
+  return output.contains(kLogits) ? output[kLogits].tensor() : output.first_tensor();
+}
+
+torch::Tensor forward_of(torch::nn::Module& module, const torch::Tensor& images) {
+  return result_of(dynamic_cast<ProgramImpl&>(module).forward(images));
+}
+
+std::vector<pipeline::StageModule> cut_program(const Program& net, int count) {
+  std::vector<Program> parts = split(net, count);
+  std::vector<pipeline::StageModule> stages;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::shared_ptr<ProgramImpl> part = parts[i].ptr();
+    const bool is_last = i + 1 == parts.size();
+    stages.emplace_back(part, [part, is_last](const Tensors& inputs) -> Tensors {
+      ProgramOutput output = part->forward(inputs);
+      if (is_last) return {result_of(output)};
+      Tensors tensors;
+      each_tensor(output, [&](const torch::Tensor& tensor) { tensors.push_back(tensor); });
+      return tensors;
+    });
+  }
+  return stages;
+}
+
+std::string shape_text(const program::TensorSignature& tensor) {
+  std::string text = tensor.dtype + " [";
+  for (std::size_t i = 0; i < tensor.sizes.size(); ++i) {
+    text += lockstep::str(i == 0 ? "" : ", ",
+                          tensor.sizes[i] ? std::to_string(*tensor.sizes[i]) : std::string("any"));
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+ImageProgram read_image_program(const std::string& owner, const std::string& path,
+                                std::optional<std::int64_t> size, std::int64_t default_size) {
+  const program::ProgramSignature signature = program::read_signature(path);
+  const auto fail = [&](const auto&... values) {
+    throw ConfigError(lockstep::str(owner, ": ", path, ' ', values...));
+  };
+  if (signature.inputs.size() != 1) {
+    fail("takes ", signature.inputs.size(), " tensors, expected one batch of images");
+  }
+  const program::TensorSignature& images = signature.inputs.front();
+  if (images.sizes.size() != 4 || images.dtype != "float32" || images.sizes[1] != 3) {
+    fail("takes ", shape_text(images), ", expected images, float32 [N, 3, H, W]");
+  }
+  if (images.sizes[0]) {
+    fail("was exported for batches of ", *images.sizes[0],
+         "; export it with dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)");
+  }
+  if (signature.outputs.empty()) fail("returns no tensor");
+  ImageProgram program{.path = path};
+  program.height = images.sizes[2].value_or(size.value_or(default_size));
+  program.width = images.sizes[3].value_or(size.value_or(default_size));
+  if (size && (program.height != *size || program.width != *size)) {
+    fail("was exported for images of ", program.height, "x", program.width,
+         " pixels, but the image size is ", *size);
+  }
+  const program::TensorSignature* output = &signature.outputs.front();
+  for (const auto& each : signature.outputs) {
+    if (each.name == kLogits) output = &each;
+  }
+  if (output->sizes.size() == 2) program.classes = output->sizes[1].value_or(0);
+  return program;
+}
+
+std::unique_ptr<Task> make_program_classifier(const ImageProgram& program,
+                                              std::int64_t num_classes) {
+  if (program.classes != 0 && num_classes != 0 && program.classes != num_classes) {
+    throw ConfigError(lockstep::str("recipe classify: ", program.path, " was exported with ",
+                                    program.classes, " classes, but the data has ", num_classes,
+                                    "; export the model with num_classes=", num_classes));
+  }
+  const Program net(program.path);
+  return std::make_unique<ClassificationTask>(net.ptr(), forward_of,
+                                              ClassificationLoss::kCrossEntropy,
+                                              [net](int count) { return cut_program(net, count); });
+}
+
+std::unique_ptr<Task> make_program_autoencoder(const ImageProgram& program,
+                                               const Normalize& normalize) {
+  const Program net(program.path);
+  return std::make_unique<AutoencoderTask>(net.ptr(), forward_of, normalize,
+                                           [net](int count) { return cut_program(net, count); });
+}
+
+}  // namespace lockstep::recipes
