@@ -344,7 +344,10 @@ class Compiler {
       fail("the operator returns ", schema.returns().size(), " values, the node ",
            node.outputs.size());
     }
-    if (name == "aten::batch_norm") count_batches(node);
+    if (name == "aten::batch_norm") {
+      count_batches(node);
+      note_average(node);
+    }
     if (name == "aten::add_" && counts_batches(node)) made.only_in_training_of = module(node, true);
     finish(std::move(made), node);
   }
@@ -436,6 +439,17 @@ class Compiler {
     }
     made.only_in_training_of = of;
     finish(std::move(made), count);
+  }
+
+  // A batch normalization without a momentum averages over all batches. In evaluation mode Python
+  // exports it like one whose momentum is 0, which keeps its statistics.
+  void note_average(const Node& node) {
+    const Argument* momentum = find_input(node, "momentum");
+    const auto* value = momentum == nullptr ? nullptr : std::get_if<double>(&momentum->value);
+    const Argument* training = find_input(node, "training");
+    const auto* is_training = training == nullptr ? nullptr : std::get_if<bool>(&training->value);
+    if (value == nullptr || *value != 0 || is_training == nullptr || *is_training) return;
+    plan_->fixed_modes_->push_back(where_);
   }
 
   Operand argument_of(const Node& node, const c10::Argument& argument) const {
@@ -533,10 +547,13 @@ class Compiler {
     Operand result = operand(argument);
     if (result.kind == Operand::Kind::kRegister) {
       result.as_float = type->kind() == TypeKind::FloatType;
+      result.as_tensor = type->kind() == TypeKind::TensorType &&
+                         std::holds_alternative<NumberName>(argument.value);
       return result;
     }
     const IValue& value = result.constant;
     if (type->kind() == TypeKind::TensorType) {
+      if (!value.isScalar()) fail("expected a tensor or a number");
       result.constant = wrapped_number(value);
     } else if (type->kind() == TypeKind::FloatType && (value.isInt() || value.isBool())) {
       result.constant =
@@ -545,15 +562,6 @@ class Compiler {
       result.constant = static_cast<std::int64_t>(value.toBool());
     }
     return result;
-  }
-
-  // A number in the place of a tensor does not decide the type of the result.
-  IValue wrapped_number(const IValue& value) const {
-    if (!value.isScalar()) fail("expected a tensor or a number");
-    torch::Tensor tensor =
-        at::scalar_tensor(value.toScalar(), at::device(at::kCPU).dtype(value.toScalar().type()));
-    tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-    return tensor;
   }
 
   Operand typed_list(const Argument& argument, const c10::TypePtr& type,
@@ -632,6 +640,7 @@ class Compiler {
         {"cond", Kind::kCond, 1},
         {"while_loop", Kind::kWhile, 0},
         {"scan", Kind::kScan, 0},
+        {"map_impl", Kind::kScan, 0},
     };
     const auto form = std::find_if(std::begin(kForms), std::end(kForms),
                                    [&](const Form& known) { return known.name == name; });
@@ -646,7 +655,7 @@ class Compiler {
     std::size_t next = form->operands_before;
     for (std::size_t i = 0; i < graphs; ++i)
       made.graphs.push_back(subgraph(inputs[next++].argument));
-    if (form->kind == Kind::kScan) return add_scan(node, std::move(made));
+    if (form->kind == Kind::kScan) return add_scan(node, std::move(made), name == "scan");
     if (form->kind == Kind::kWhile && next < inputs.size()) {
       made.carried = count(inputs[next].argument);
     }
@@ -659,12 +668,13 @@ class Compiler {
   }
 
   // scan(graph, carried, lists, others), in older versions scan(graph, carried, lists, reverse,
-  // others).
-  void add_scan(const Node& node, Instruction&& made) {
+  // others). map_impl(graph, lists, others) carries nothing.
+  void add_scan(const Node& node, Instruction&& made, bool has_carried) {
     const std::vector<NamedArgument>& inputs = node.inputs;
-    if (inputs.size() < 3) fail("arguments are missing");
-    made.carried = count(inputs[1].argument);
-    made.rows = count(inputs[2].argument);
+    const std::size_t lists = has_carried ? 2 : 1;
+    if (inputs.size() <= lists) fail("arguments are missing");
+    if (has_carried) made.carried = count(inputs[1].argument);
+    made.rows = count(inputs[lists].argument);
     if (made.graphs.front()->outputs_.size() < made.carried) {
       fail("the graph returns fewer values than it carries");
     }

@@ -20,13 +20,18 @@ struct Operand {
   };
   Kind kind = Kind::kConstant;
   c10::IValue constant{};
-  int index = -1;         ///< the register
-  bool is_last = false;   ///< the last use of the register: the value is moved out of it
-  bool as_float = false;  ///< a register's integer is passed as a floating-point number
+  int index = -1;          ///< the register
+  bool is_last = false;    ///< the last use of the register: the value is moved out of it
+  bool as_float = false;   ///< a register's integer is passed as a floating-point number
+  bool as_tensor = false;  ///< a register's number is passed as a tensor (wrapped_number)
   int module = -1;
   c10::TypePtr list_type{};  ///< the type of the items
   std::vector<Operand> items{};
 };
+
+/// Returns `value`, a number in the place of a tensor, as a tensor that does not decide the type of
+/// the result.
+c10::IValue wrapped_number(const c10::IValue& value);
 
 struct Plan::Instruction {
   enum class Kind {
@@ -34,7 +39,7 @@ struct Plan::Instruction {
     kPython,    ///< arithmetic of sizes
     kSize,      ///< the size of a tensor: operands are the tensor and the dimension
     kGradMode,  ///< operands: on, arguments of graphs[0]
-    kAutocast,  ///< operands: device, type, on, caching, arguments of graphs[0]
+    kAutocast,  ///< operands: device, type, on, an unused one, arguments of graphs[0]
     kInline,    ///< operands: arguments of graphs[0]
     kCond,      ///< operands: condition, arguments of graphs[0] and graphs[1]
     kWhile,     ///< operands: values that graphs[1] replaces while graphs[0] is true, others

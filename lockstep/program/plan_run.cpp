@@ -1,4 +1,6 @@
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/alias.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/module.h>
@@ -24,6 +26,7 @@ IValue value_of(const Operand& operand, Frame& frame, const Modules& modules) {
     case Kind::kRegister: {
       IValue& held = frame[static_cast<std::size_t>(operand.index)];
       if (operand.as_float && held.isInt()) return static_cast<double>(held.toInt());
+      if (operand.as_tensor && held.isScalar()) return wrapped_number(held);
       return operand.is_last ? std::move(held) : held;
     }
     case Kind::kList: {
@@ -51,30 +54,39 @@ std::vector<IValue> values_of(const std::vector<Operand>& operands, std::size_t 
   return values;
 }
 
+// The arguments of a graph whose gradients Python computes apart: the gradient of each is summed
+// within the graph before it is added to that of other uses.
+std::vector<IValue> apart(std::vector<IValue> values) {
+  for (IValue& value : values) {
+    if (value.isTensor() && value.toTensor().requires_grad()) {
+      value = value.toTensor().alias();
+    }
+  }
+  return values;
+}
+
 bool truth(const IValue& value) {
   return value.isTensor() ? value.toTensor().item<bool>() : value.toBool();
 }
 
-// The modes of torch.autocast(device, type, on, caching), while it lives.
+// The modes of torch.autocast(device, type, on), while it lives. Whether weights are cast once per
+// scope is not read from the file: torch.export turns that off while it traces, and writes this.
 class AutocastScope {
  public:
-  AutocastScope(const IValue& device, const IValue& type, bool on, const IValue& caching)
+  AutocastScope(const IValue& device, const IValue& type, bool on)
       : device_(c10::Device(device.toStringRef()).type()),
         was_on_(at::autocast::is_autocast_enabled(device_)),
-        type_(at::autocast::get_autocast_dtype(device_)),
-        was_caching_(at::autocast::is_autocast_cache_enabled()) {
+        type_(at::autocast::get_autocast_dtype(device_)) {
     at::autocast::set_autocast_enabled(device_, on);
     if (!type.isNone()) {
       at::autocast::set_autocast_dtype(device_, static_cast<c10::ScalarType>(type.toInt()));
     }
-    if (!caching.isNone()) at::autocast::set_autocast_cache_enabled(caching.toBool());
     at::autocast::increment_nesting();
   }
   ~AutocastScope() {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     at::autocast::set_autocast_enabled(device_, was_on_);
     at::autocast::set_autocast_dtype(device_, type_);
-    at::autocast::set_autocast_cache_enabled(was_caching_);
   }
   AutocastScope(const AutocastScope&) = delete;
   AutocastScope& operator=(const AutocastScope&) = delete;
@@ -83,7 +95,6 @@ class AutocastScope {
   c10::DeviceType device_;
   bool was_on_;
   c10::ScalarType type_;
-  bool was_caching_;
 };
 
 // Runs graphs[1] on the carried values while graphs[0] is true of them.
@@ -165,6 +176,13 @@ void keep_flat_results(const std::vector<Plan::Instruction::Result>& results,
 
 }  // namespace
 
+IValue wrapped_number(const IValue& value) {
+  const c10::Scalar number = value.toScalar();
+  torch::Tensor tensor = at::scalar_tensor(number, at::device(at::kCPU).dtype(number.type()));
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
 void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& modules) const {
   using Kind = Instruction::Kind;
   const auto& operands = instruction.operands;
@@ -200,7 +218,7 @@ void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& 
     }
     case Kind::kAutocast: {
       values = values_of(operands, 0, frame, modules);
-      const AutocastScope scope(values[0], values[1], values[2].toBool(), values[3]);
+      const AutocastScope scope(values[0], values[1], values[2].toBool());
       values.erase(values.begin(), values.begin() + 4);
       values = instruction.graphs[0]->run(std::move(values), modules);
       break;
@@ -210,17 +228,17 @@ void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& 
       break;
     case Kind::kCond: {
       const bool first = truth(value_of(operands.front(), frame, modules));
-      values = values_of(operands, 1, frame, modules);
+      values = apart(values_of(operands, 1, frame, modules));
       values = instruction.graphs[first ? 0 : 1]->run(std::move(values), modules);
       break;
     }
     case Kind::kWhile:
-      values = run_while(instruction, values_of(operands, 0, frame, modules), modules);
+      values = run_while(instruction, apart(values_of(operands, 0, frame, modules)), modules);
       break;
     case Kind::kBypass:
       return;  // run() decides
     case Kind::kScan:
-      values = run_scan(instruction, values_of(operands, 0, frame, modules), modules);
+      values = run_scan(instruction, apart(values_of(operands, 0, frame, modules)), modules);
       break;
   }
   keep_flat_results(instruction.results, values, frame);

@@ -146,6 +146,11 @@ std::pair<std::string_view, std::string> split_name(const std::string& name) {
 void register_tensor(torch::nn::Module& root, const InputSpec& input, const torch::Tensor& tensor) {
   const auto [path, name] = split_name(input.target);
   torch::nn::Module& module = module_at(root, path);
+  // The graph may have several inputs for a tensor that Python uses under several names.
+  if (module.named_parameters(/*recurse=*/false).contains(name) ||
+      module.named_buffers(/*recurse=*/false).contains(name)) {
+    return;
+  }
   if (input.kind == InputSpec::Kind::kParameter) {
     module.register_parameter(name, tensor, tensor.requires_grad());
   } else {

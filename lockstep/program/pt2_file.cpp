@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
@@ -69,6 +71,7 @@ class Pt2Reader {
       file.constants = tensors("data/constants/", model, "_constants_config.json");
     }
     check_tensors(file);
+    add_unused(file);
     return file;
   }
 
@@ -122,6 +125,7 @@ class Pt2Reader {
                           .strides = numbers(key, payload.tensor.strides),
                           .offset = number(key, payload.tensor.storage_offset),
                           .requires_grad = payload.tensor.requires_grad,
+                          .is_parameter = payload.is_parameter,
                           .storage = records_.at(path)};
       if (payload.tensor.layout.code != kStrided) {
         fail("tensor '", printable(key), "' is not dense; only dense tensors are supported");
@@ -207,6 +211,31 @@ class Pt2Reader {
       if (!tensors.contains(input.target)) {
         fail("the tensor '", printable(input.target), "' of the graph is missing in the file");
       }
+    }
+  }
+
+  // Adds the state that the graph does not mention to its inputs.
+  static void add_unused(Pt2File& file) {
+    using Kind = InputSpec::Kind;
+    std::set<std::string, std::less<>> used;
+    for (const InputSpec& input : file.program.inputs) {
+      if (input.kind == Kind::kParameter || input.kind == Kind::kBuffer) used.insert(input.target);
+    }
+    for (const auto& [key, tensor] : file.state) {
+      if (used.contains(key)) continue;
+      const Argument value{TensorName{str("unused.", key)}};  // no value of Python has a dot
+      TensorDescription description{.dtype = tensor.dtype,
+                                    .device = {.type = "cpu"},
+                                    .layout = {kStrided},
+                                    .requires_grad = tensor.is_parameter && tensor.requires_grad};
+      for (const std::int64_t size : tensor.sizes) description.sizes.push_back({size});
+      for (const std::int64_t stride : tensor.strides) description.strides.push_back({stride});
+      file.program.graph.inputs.push_back(value);
+      file.program.graph.tensors.insert_or_assign(std::get<TensorName>(value.value).name,
+                                                  std::move(description));
+      file.program.inputs.push_back({.kind = tensor.is_parameter ? Kind::kParameter : Kind::kBuffer,
+                                     .argument = value,
+                                     .target = key});
     }
   }
 

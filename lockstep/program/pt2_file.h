@@ -29,13 +29,16 @@ struct LOCKSTEP_API StoredTensor {
   std::vector<std::int64_t> strides{};
   std::int64_t offset = 0;
   bool requires_grad = false;
+  bool is_parameter = false;  ///< unknown, and false, in files of PyTorch 2.7 and 2.8
   /// Tensors that share memory have the same storage.
   std::span<const std::byte> storage{};
 };
 
 struct LOCKSTEP_API Pt2File {
   ExportedGraph program{};
-  std::map<std::string, StoredTensor> state{};      ///< parameters and persistent buffers
+  /// Parameters and persistent buffers. All are inputs of the graph: those that the graph does not
+  /// use, and that torch.export leaves out with strict=True, are added.
+  std::map<std::string, StoredTensor> state{};
   std::map<std::string, StoredTensor> constants{};  ///< constants and other buffers
   bool has_checksums = false;                       ///< all entries were verified
 };

@@ -160,7 +160,7 @@ IValue greater_equal(Operands o) {
   return compare(o, [](auto a, auto b) { return a >= b; });
 }
 
-// The result of equal operands the first is the result. It is a floating-point number if one of them is.
+// The first of two equal operands. A floating-point number if one of them is.
 IValue chosen(Operands operands, std::size_t i) {
   if (both_integers(operands)) return operands[i];
   return real(operands[i]);

@@ -544,7 +544,9 @@ std::map<std::string, Payload> read_payloads(std::string_view text, std::string_
   const Json json = parse(text, name);
   std::map<std::string, Payload> payloads;
   Place(json, name)["config"].items([&](const std::string& key, const Place& place) {
-    Payload payload{.path = place["path_name"].text(), .is_pickled = place["use_pickle"].truth()};
+    Payload payload{.path = place["path_name"].text(),
+                    .is_pickled = place["use_pickle"].truth(),
+                    .is_parameter = place.has("is_param") && place["is_param"].truth()};
     if (!place.has("tensor_meta")) {
       place.fail("'", printable(key), "' is an object, but only tensors are supported");
     }

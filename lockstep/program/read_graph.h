@@ -21,6 +21,7 @@ ExportedGraph read_graph(std::string_view text, std::string_view name);
 struct Payload {
   std::string path{};  ///< within data/weights/ or data/constants/
   bool is_pickled = false;
+  bool is_parameter = false;
   TensorDescription tensor{};
 };
 

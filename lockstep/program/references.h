@@ -7,9 +7,9 @@
 
 namespace lockstep::program {
 
-/// Throws a CheckpointError that begins with `file` if a graph uses a value that it has not defined
-/// before or defines one twice, if parameters, buffers or constants share a name or have none, or if
-/// an output is written to something that is no input.
+/// Throws a CheckpointError that begins with `file` if a graph uses a value that it has not
+/// defined before or defines one twice, if parameters, buffers or constants share a name or have
+/// none, or if an output is written to something that is no input.
 void check_references(const ExportedGraph& program, std::string_view file);
 
 }  // namespace lockstep::program

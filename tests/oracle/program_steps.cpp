@@ -127,7 +127,7 @@ void run(int argc, char** argv) {
     if (step == 0) {
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         results.emplace_back("output." + std::to_string(i),
-                             as_real(outputs[i].detach()).contiguous());
+                             as_real(outputs[i].detach()).contiguous().clone());
       }
     }
     const torch::NoGradGuard no_grad;
