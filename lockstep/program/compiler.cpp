@@ -36,6 +36,7 @@ constexpr ModeArgument kModeArguments[] = {
     {"aten::batch_norm", "training", false, "running_mean"},
     {"aten::native_batch_norm", "training", false, "running_mean"},
     {"aten::_native_batch_norm_legit", "training", false, "running_mean"},
+    {"aten::_native_batch_norm_legit_functional", "training", false, "running_mean"},
     {"aten::instance_norm", "use_input_stats", false, "running_mean"},
     {"aten::dropout", "train"},
     {"aten::dropout_", "train"},
@@ -55,10 +56,10 @@ constexpr ModeArgument kModeArguments[] = {
     {"aten::scaled_dot_product_attention", "dropout_p", true},
 };
 
-// Classes of modules that return their input in evaluation mode, by the end of their names:
-// timm.layers.drop.DropPath, torchvision.ops.stochastic_depth.StochasticDepth, and those that
-// Hugging Face calls ConvNextDropPath, SegformerDropPath, ...
-constexpr std::string_view kStochasticDepths[] = {"DropPath", "StochasticDepth"};
+// Forms of batch normalization, after run_decompositions(), that have one mode.
+constexpr std::string_view kOneMode[] = {
+    "aten::_native_batch_norm_legit_no_training", "aten::_batch_norm_with_update",
+    "aten::_batch_norm_with_update_functional", "aten::_batch_norm_no_update"};
 
 constexpr std::string_view kBatchesTracked = "num_batches_tracked";
 
@@ -196,19 +197,23 @@ class Compiler {
     add_operator(node, name);
   }
 
-  static bool is_stochastic_depth(const Node& node) {
-    return std::any_of(std::begin(kStochasticDepths), std::end(kStochasticDepths),
-                       [&](std::string_view name) { return node.module_class.ends_with(name); });
-  }
-
-  // Calls visit(name) for each tensor of the graph that `argument` refers to.
+  // Calls visit(name) for each value of the graph that `argument` refers to.
   template <class Visit>
-  static void for_each_tensor_name(const Argument& argument, const Visit& visit) {
+  static void for_each_value_name(const Argument& argument, const Visit& visit) {
     if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
-      for (const Argument& item : list->items) for_each_tensor_name(item, visit);
+      for (const Argument& item : list->items) for_each_value_name(item, visit);
     } else if (const auto* tensor = std::get_if<TensorName>(&argument.value)) {
       visit(tensor->name);
+    } else if (const auto* number = std::get_if<NumberName>(&argument.value)) {
+      visit(number->name);
     }
+  }
+
+  static bool draws(const Node& node) {
+    constexpr std::string_view kDraws[] = {"bernoulli", "rand", "dropout", "uniform"};
+    return std::any_of(std::begin(kDraws), std::end(kDraws), [&](std::string_view name) {
+      return node.target.find(name) != std::string::npos;
+    });
   }
 
   // If the node `first` begins a call of a module that returns its input in evaluation mode, adds
@@ -222,15 +227,19 @@ class Compiler {
       ++end;
     }
     bypass_end_ = end;
+    if (std::none_of(nodes.begin() + static_cast<std::ptrdiff_t>(first),
+                     nodes.begin() + static_cast<std::ptrdiff_t>(end), draws)) {
+      return;
+    }
     std::set<std::string> inside, inputs, outputs;
     for (std::size_t i = first; i < end; ++i) {
       for (const NamedArgument& input : nodes[i].inputs) {
-        for_each_tensor_name(input.argument, [&](const std::string& name) {
-          if (!inside.contains(name)) inputs.insert(name);
+        for_each_value_name(input.argument, [&](const std::string& name) {
+          if (!inside.contains(name) && graph_.tensors.contains(name)) inputs.insert(name);
         });
       }
       for (const Argument& output : nodes[i].outputs) {
-        for_each_tensor_name(output, [&](const std::string& name) { inside.insert(name); });
+        for_each_value_name(output, [&](const std::string& name) { inside.insert(name); });
       }
     }
     const auto note_output = [&](const std::string& name) {
@@ -238,11 +247,11 @@ class Compiler {
     };
     for (std::size_t i = end; i < nodes.size(); ++i) {
       for (const NamedArgument& input : nodes[i].inputs) {
-        for_each_tensor_name(input.argument, note_output);
+        for_each_value_name(input.argument, note_output);
       }
     }
-    for (const Argument& output : graph_.outputs) for_each_tensor_name(output, note_output);
-    if (inputs.size() != 1 || outputs.size() != 1) {
+    for (const Argument& output : graph_.outputs) for_each_value_name(output, note_output);
+    if (inputs.size() != 1 || outputs.size() != 1 || !graph_.tensors.contains(*outputs.begin())) {
       plan_->fixed_modes_->push_back(where_);
       return;
     }
@@ -332,6 +341,9 @@ class Compiler {
         fail("the operator has no argument '", printable(input.name), "'");
       }
     }
+    if (std::find(std::begin(kOneMode), std::end(kOneMode), name) != std::end(kOneMode)) {
+      plan_->fixed_modes_->push_back(where_);
+    }
     const ModeArgument* mode = mode_argument(name);
     for (const c10::Argument& argument : schema.arguments()) {
       made.operands.push_back(argument_of(node, argument));
@@ -348,7 +360,14 @@ class Compiler {
       count_batches(node);
       note_average(node);
     }
-    if (name == "aten::add_" && counts_batches(node)) made.only_in_training_of = module(node, true);
+    if (name == "aten::add_" && counts_batches(node)) {
+      made.only_in_training_of = module(node, true);
+      // Another call of a shared module counts on with the result of this one.
+      for (const Argument& output : node.outputs) {
+        const auto* tensor = std::get_if<TensorName>(&output.value);
+        if (tensor != nullptr) counters_[tensor->name] = *state_name(find_input(node, "self"));
+      }
+    }
     finish(std::move(made), node);
   }
 
@@ -401,8 +420,10 @@ class Compiler {
     const auto* tensor = argument == nullptr ? nullptr : std::get_if<TensorName>(&argument->value);
     const auto found =
         tensor == nullptr ? options_.state_names.end() : options_.state_names.find(tensor->name);
-    if (found == options_.state_names.end()) return std::nullopt;
-    return found->second;
+    if (found != options_.state_names.end()) return found->second;
+    const auto counter = tensor == nullptr ? counters_.end() : counters_.find(tensor->name);
+    if (counter == counters_.end()) return std::nullopt;
+    return counter->second;
   }
 
   // Whether `node` adds 1 to the counter of a batch normalization.
@@ -602,12 +623,20 @@ class Compiler {
     }
   }
 
-  std::shared_ptr<const Plan> subgraph(const Argument& argument) const {
+  // `operands` are what the graph gets as its inputs, in order.
+  std::shared_ptr<const Plan> subgraph(const Argument& argument,
+                                       const std::vector<Argument>& operands) const {
     const auto* graph = std::get_if<Subgraph>(&argument.value);
     if (graph == nullptr) fail("expected a graph");
     CompileOptions options = options_;
     // The values of a subgraph have names of their own.
     options.state_names.clear();
+    const auto& inputs = graph->graph->inputs;
+    for (std::size_t i = 0; i < std::min(inputs.size(), operands.size()); ++i) {
+      const auto* inner = std::get_if<TensorName>(&inputs[i].value);
+      const auto name = state_name(&operands[i]);
+      if (inner != nullptr && name) options.state_names[inner->name] = *name;
+    }
     return Compiler(*graph->graph, options, plan_->modules_, plan_->fixed_modes_).compile();
   }
 
@@ -653,8 +682,18 @@ class Compiler {
       made.operands.push_back(operand(inputs[i].argument));
     }
     std::size_t next = form->operands_before;
-    for (std::size_t i = 0; i < graphs; ++i)
-      made.graphs.push_back(subgraph(inputs[next++].argument));
+    std::vector<Argument> operands;
+    for (std::size_t i = next + graphs; i < inputs.size(); ++i) {
+      const auto* list = std::get_if<ArgumentList>(&inputs[i].argument.value);
+      if (list != nullptr) {
+        operands.insert(operands.end(), list->items.begin(), list->items.end());
+      } else {
+        operands.push_back(inputs[i].argument);
+      }
+    }
+    for (std::size_t i = 0; i < graphs; ++i) {
+      made.graphs.push_back(subgraph(inputs[next++].argument, operands));
+    }
     if (form->kind == Kind::kScan) return add_scan(node, std::move(made), name == "scan");
     if (form->kind == Kind::kWhile && next < inputs.size()) {
       made.carried = count(inputs[next].argument);
@@ -743,7 +782,8 @@ class Compiler {
   const Graph& graph_;
   const CompileOptions& options_;
   std::shared_ptr<Plan> plan_;
-  std::size_t node_ = 0;               // the one that is being compiled
+  std::map<std::string, std::string> counters_;  // values that are counters of batches
+  std::size_t node_ = 0;                         // the one that is being compiled
   std::size_t bypass_end_ = 0;         // the node after the last call that may be bypassed
   std::optional<std::size_t> bypass_;  // the instruction whose call is being compiled
   std::string bypass_output_;

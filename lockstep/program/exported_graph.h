@@ -88,6 +88,13 @@ struct LOCKSTEP_API Node {
   std::string source{};             ///< "net.py:12: x = self.conv1(x)"; empty if unknown
 };
 
+/// Whether the node belongs to a call of a module that returns its input in evaluation mode:
+/// timm.layers.drop.DropPath, torchvision.ops.stochastic_depth.StochasticDepth, and those that
+/// Hugging Face calls ConvNextDropPath, SegformerDropPath, ...
+inline bool is_stochastic_depth(const Node& node) {
+  return node.module_class.ends_with("DropPath") || node.module_class.ends_with("StochasticDepth");
+}
+
 /// A size of a tensor.
 struct LOCKSTEP_API Size {
   std::int64_t value = 0;    ///< the size, or its value when the model was exported
@@ -153,6 +160,7 @@ struct LOCKSTEP_API ExportedGraph {
   Structure results{};
   std::vector<std::string> argument_names{};  ///< what forward() declares, in order
   std::map<std::string, SymbolRange> ranges{};
+  std::vector<std::string> guards{};  ///< conditions on the arguments, in Python
   std::string torch_version{};
 };
 

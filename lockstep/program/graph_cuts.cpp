@@ -22,8 +22,9 @@ namespace {
 using formats::printable;
 
 struct Value {
-  std::int64_t made = -1;  // the node; -1 for an input of the graph
-  std::int64_t last = -1;  // the last node that uses it; the number of nodes for an output
+  std::int64_t made = -1;   // the node; -1 for an input of the graph
+  std::int64_t first = -1;  // the first node that uses it
+  std::int64_t last = -1;   // the last node that uses it; the number of nodes for an output
   bool is_number = false;
   bool is_state = false;  // a parameter, buffer or constant
 };
@@ -94,6 +95,7 @@ class Analysis {
     for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
       for_each_name(graph.inputs[i], [&](const std::string& name, bool is_number) {
         values_[name] = {.is_number = is_number, .is_state = !is_user_input(program.inputs[i])};
+        if (program.inputs[i].kind == InputSpec::Kind::kParameter) parameters_.insert(name);
       });
     }
     for (std::size_t i = 0; i < nodes_.size(); ++i) add_node(i);
@@ -113,6 +115,12 @@ class Analysis {
       cut.obstacle = "a stage must have nodes";
       return cut;
     }
+    const Node &before = nodes_[place - 1], &after = nodes_[place];
+    if (is_stochastic_depth(before) && is_stochastic_depth(after) &&
+        before.module_path == after.module_path) {
+      cut.obstacle = str("the call of '", printable(after.module_path), "' is one unit");
+      return cut;
+    }
     std::vector<std::string> numbers;
     // In the order in which they are made, so that the order does not depend on names.
     std::vector<std::pair<std::int64_t, std::string>> crossing;
@@ -129,8 +137,13 @@ class Analysis {
       cut.bytes += bytes_of(name);
       cut.crossing.push_back(std::move(name));
     }
+    std::map<std::string, bool> known;
+    // In the order in which they are made, so that one needs only those before.
+    std::sort(numbers.begin(), numbers.end(), [&](const std::string& a, const std::string& b) {
+      return values_.at(a).made < values_.at(b).made;
+    });
     for (const std::string& number : numbers) {
-      if (can_compute(number, cut.crossing)) continue;
+      if (can_compute(number, cut.crossing, known)) continue;
       cut.obstacle = str("the number '", printable(number), "' is used after it");
       return cut;
     }
@@ -147,7 +160,8 @@ class Analysis {
   using Emit = std::function<void(const Node&)>;
   std::optional<Argument> compute(const std::string& number,
                                   const std::vector<std::string>& crossing,
-                                  const Emit& emit) const {
+                                  const std::set<std::string>& defined, const Emit& emit) const {
+    if (defined.contains(number)) return Argument{NumberName{number}};
     const auto value = values_.find(number);
     if (value == values_.end() || value->second.made < 0) return std::nullopt;
     const Node& node = nodes_[static_cast<std::size_t>(value->second.made)];
@@ -157,7 +171,7 @@ class Analysis {
     for (NamedArgument& input : copy.inputs) {
       const auto* name = std::get_if<NumberName>(&input.argument.value);
       if (name == nullptr) continue;
-      const auto known = compute(name->name, crossing, emit);
+      const auto known = compute(name->name, crossing, defined, emit);
       if (!known) return std::nullopt;
       input.argument = *known;
     }
@@ -172,7 +186,9 @@ class Analysis {
     std::vector<std::string> inputs, outputs;
     for (const NamedArgument& input : node.inputs) {
       for_each_name(input.argument, [&](const std::string& name, bool is_number) {
-        values_[name].last = at;
+        Value& value = values_[name];
+        if (value.first < 0) value.first = at;
+        value.last = at;
         if (!is_number) inputs.push_back(name);
       });
     }
@@ -188,14 +204,24 @@ class Analysis {
     if (!operation || may_return_input) {
       // A higher-order operator may change and return anything that it gets.
       if (!operation && node.target.starts_with("torch.ops.")) {
-        for (const std::string& name : inputs) changes_.emplace_back(name, at);
+        for (const std::string& name : inputs) {
+          if (!parameters_.contains(name)) changes_.emplace_back(name, at);
+        }
       }
       for (const std::string& output : outputs) {
         for (const std::string& input : inputs) {
-          if (!values_[input].is_state) aliases_.unite(output, input);
+          if (!parameters_.contains(input)) aliases_.unite(output, input);
         }
       }
       return;
+    }
+    // Statistics are changed, although the schema does not say so.
+    for (const char* statistics : {"running_mean", "running_var"}) {
+      if (node.target.find("_norm") == std::string::npos) break;
+      const Argument* given = input_called(node, statistics);
+      if (given == nullptr) continue;
+      for_each_name(*given,
+                    [&](const std::string& name, bool) { changes_.emplace_back(name, at); });
     }
     bool returns_alias = false;
     for (const c10::Argument& result : operation->schema().returns()) {
@@ -221,17 +247,28 @@ class Analysis {
   };
   const std::vector<Change>& changes_by_set() {
     if (!sets_.empty() || changes_.empty()) return sets_;
+    std::set<std::string> has_state;
+    for (const auto& [name, value] : values_) {
+      if (value.is_state) has_state.insert(aliases_.root(name));
+    }
     std::map<std::string, Change> sets;
     for (const auto& [name, by] : changes_) {
       Change& change = sets[aliases_.root(name)];
       change.last = std::max(change.last, by);
     }
+    // A buffer that the graph changes must be used by one stage only: others would see it before
+    // or after the change of another micro-batch.
     for (const auto& [name, value] : values_) {
-      if (value.is_state || value.is_number) continue;
+      if (value.is_number) continue;
       const auto found = sets.find(aliases_.root(name));
-      if (found == sets.end() || value.made >= found->second.made) continue;
-      found->second.made = value.made;
-      found->second.name = name;
+      if (found == sets.end()) continue;
+      Change& change = found->second;
+      const std::int64_t made = value.is_state ? value.first : value.made;
+      if (has_state.contains(found->first)) change.last = std::max(change.last, value.last);
+      if (made < 0 && value.is_state) continue;  // not used
+      if (made >= change.made) continue;
+      change.made = made;
+      change.name = name;
     }
     for (auto& [root, change] : sets) sets_.push_back(std::move(change));
     return sets_;
@@ -248,8 +285,25 @@ class Analysis {
     return bytes;
   }
 
-  bool can_compute(const std::string& number, const std::vector<std::string>& crossing) const {
-    return compute(number, crossing, [](const Node&) {}).has_value();
+  // Numbers are checked once, although a number may be used many times.
+  bool can_compute(const std::string& number, const std::vector<std::string>& crossing,
+                   std::map<std::string, bool>& known) const {
+    if (const auto found = known.find(number); found != known.end()) return found->second;
+    known[number] = false;
+    const auto value = values_.find(number);
+    if (value == values_.end() || value->second.made < 0) return false;
+    const Node& node = nodes_[static_cast<std::size_t>(value->second.made)];
+    bool result = false;
+    if (node.target == kSize) {
+      result = size(node, number, crossing, [](const Node&) {}).has_value();
+    } else if (python_operator(node.target) != nullptr) {
+      result = std::all_of(node.inputs.begin(), node.inputs.end(), [&](const auto& input) {
+        const auto* name = std::get_if<NumberName>(&input.argument.value);
+        return name == nullptr || can_compute(name->name, crossing, known);
+      });
+    }
+    known[number] = result;
+    return result;
   }
 
   // The size of a tensor, read from a tensor that crosses the cut.
@@ -287,6 +341,7 @@ class Analysis {
   const ExportedGraph& program_;
   const std::vector<Node>& nodes_;
   std::map<std::string, Value> values_;
+  std::set<std::string> parameters_;
   AliasSets aliases_;
   std::vector<std::pair<std::string, std::int64_t>> changes_;  // which node changes which tensor
   std::vector<Change> sets_;
@@ -343,7 +398,7 @@ class StageMaker {
         });
       }
     };
-    const auto known = analysis_.compute(number->name, before->crossing, emit);
+    const auto known = analysis_.compute(number->name, before->crossing, defined_, emit);
     LOCKSTEP_CHECK(known.has_value(), "a stage cannot compute ", number->name);
     argument = *known;
   }
@@ -376,7 +431,8 @@ class StageMaker {
     bool result = false;
     for_each_name(argument, [&](const std::string& name, bool) {
       const std::int64_t made = analysis_.values().at(name).made;
-      result |= made >= static_cast<std::int64_t>(begin) && made < static_cast<std::int64_t>(end);
+      result |= std::max<std::int64_t>(made, 0) >= static_cast<std::int64_t>(begin) &&
+                made < static_cast<std::int64_t>(end);
     });
     return result;
   }

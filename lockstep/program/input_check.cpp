@@ -1,5 +1,7 @@
 #include <lockstep/program/input_check.h>
 
+#include <ATen/autocast_mode.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -49,7 +51,7 @@ class InputCheck {
       : ranges_(ranges), name_(name) {}
 
   void check(const Leaf& leaf, const torch::Tensor& tensor, c10::ScalarType expected) {
-    if (tensor.scalar_type() != expected) {
+    if (tensor.scalar_type() != expected && !is_cast(tensor, expected)) {
       fail(leaf, "must be ", dtype_text(expected), ", got ", dtype_text(tensor.scalar_type()));
     }
     const auto dimensions = static_cast<std::int64_t>(leaf.tensor.sizes.size());
@@ -60,6 +62,14 @@ class InputCheck {
     for (std::int64_t i = 0; i < dimensions; ++i) {
       check_size(leaf, i, leaf.tensor.sizes[static_cast<std::size_t>(i)], tensor.size(i));
     }
+  }
+
+  // Under autocast, operators cast their arguments themselves.
+  static bool is_cast(const torch::Tensor& tensor, c10::ScalarType expected) {
+    const auto device = tensor.device().type();
+    return c10::isFloatingType(expected) && tensor.is_floating_point() &&
+           at::autocast::is_autocast_enabled(device) &&
+           tensor.scalar_type() == at::autocast::get_autocast_dtype(device);
   }
 
   // Sizes that are expressions, when all symbols are known.

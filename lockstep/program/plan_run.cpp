@@ -262,10 +262,16 @@ std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules
       continue;
     }
     try {
-      const auto begin = Clock::now();
-      execute(instruction, frame, modules);
-      if (seconds != nullptr) (*seconds)[instruction.node] += seconds_since(begin);
+      if (seconds == nullptr) {
+        execute(instruction, frame, modules);
+      } else {
+        const auto begin = Clock::now();
+        execute(instruction, frame, modules);
+        (*seconds)[instruction.node] += seconds_since(begin);
+      }
     } catch (const Error&) {
+      throw;
+    } catch (const c10::OutOfMemoryError&) {
       throw;
     } catch (const std::exception& error) {
       throw ConfigError(str(name_, ": ", instruction.where, ": ", first_line(error)));

@@ -175,6 +175,25 @@ std::vector<torch::Tensor> load_tensors(const program::Pt2File& file) {
   return tensors;
 }
 
+// The modes of `module` and its descendants by their names; "" is `module` itself.
+void collect_modes(const torch::nn::Module& module, const std::string& name,
+                   std::map<std::string, bool>& modes) {
+  modes[name] = module.is_training();
+  for (const auto& child : module.named_children()) {
+    collect_modes(*child.value(), name.empty() ? child.key() : str(name, '.', child.key()), modes);
+  }
+}
+
+// A name is less than those that it begins, so that parents come first.
+void collect_modules(torch::nn::Module& module, const std::string& name,
+                     std::map<std::string, torch::nn::Module*>& modules) {
+  modules[name] = &module;
+  for (const auto& child : module.named_children()) {
+    collect_modules(*child.value(), name.empty() ? child.key() : str(name, '.', child.key()),
+                    modules);
+  }
+}
+
 c10::Device device_of(const program::TensorDescription& tensor, const std::string& file) {
   try {
     return c10::Device(tensor.device.type);
@@ -187,35 +206,54 @@ c10::Device device_of(const program::TensorDescription& tensor, const std::strin
 }  // namespace
 
 std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(
-    std::string name, program::ExportedGraph graph, const ProgramOptions& options) {
+    std::string name, program::ExportedGraph graph, const ProgramOptions& options,
+    const std::optional<Home>& home) {
   auto source = std::make_shared<Source>();
   source->name = std::move(name);
   source->graph = std::move(graph);
   source->options = options;
   source->leaves = program::leaves_of(source->graph, source->name);
-  bool has_home = false;
+  std::vector<std::string> leaf_names;
+  for (const Leaf& leaf : source->leaves) leaf_names.push_back(leaf.name);
+  source->guards.emplace(source->graph.guards, leaf_names, source->name);
   for (const InputSpec& input : source->graph.inputs) {
     if (is_user(input)) continue;
     const std::string& value = std::get<program::TensorName>(input.argument.value).name;
-    const auto described = source->graph.graph.tensors.find(value);
-    if (described == source->graph.graph.tensors.end()) {
+    if (!source->graph.graph.tensors.contains(value)) {
       throw CheckpointError(
           str(source->name, ": the graph does not describe '", printable(value), "'"));
     }
     source->state_names.emplace(value, input.target);
-    const auto type = program::scalar_type(described->second.dtype);
-    if (has_home || input.kind != InputSpec::Kind::kParameter || !c10::isFloatingType(type)) {
-      continue;
-    }
-    has_home = true;
-    source->home = {device_of(described->second, source->name), type};
   }
-  for (const Leaf& leaf : source->leaves) {
-    if (has_home || !leaf.is_tensor) continue;
-    has_home = true;
-    source->home.device = device_of(leaf.tensor, source->name);
-  }
+  source->changes_inputs = std::any_of(
+      source->graph.outputs.begin(), source->graph.outputs.end(),
+      [](const OutputSpec& output) { return output.kind == OutputSpec::Kind::kUserMutation; });
+  source->find_home();
+  if (home) source->home = *home;
   return source;
+}
+
+// The first floating-point parameter decides, or else the first floating-point tensor.
+void ProgramImpl::Source::find_home() {
+  for (const bool only_parameters : {true, false}) {
+    for (std::size_t i = 0; i < graph.inputs.size() && !home_tensor; ++i) {
+      const InputSpec& input = graph.inputs[i];
+      if (is_user(input)) continue;
+      if (only_parameters && input.kind != InputSpec::Kind::kParameter) continue;
+      const auto& tensor =
+          graph.graph.tensors.at(std::get<program::TensorName>(input.argument.value).name);
+      const auto type = program::scalar_type(tensor.dtype);
+      if (!c10::isFloatingType(type)) continue;
+      home_tensor = i;
+      home = {device_of(tensor, name), type};
+    }
+  }
+  if (home_tensor) return;
+  for (const Leaf& leaf : leaves) {
+    if (!leaf.is_tensor) continue;
+    home.device = device_of(leaf.tensor, name);
+    return;
+  }
 }
 
 std::shared_ptr<const program::Plan> ProgramImpl::Source::plan(const Home& home_now) const {
@@ -226,19 +264,19 @@ std::shared_ptr<const program::Plan> ProgramImpl::Source::plan(const Home& home_
                                               .state_names = state_names});
 }
 
-void ProgramImpl::Parts::follow_tensors() {
-  Home now = home;
-  bool has_type = false, has_device = false;
-  for (const torch::Tensor& tensor : tensors) {
-    if (!tensor.defined()) continue;
-    if (!std::exchange(has_device, true)) now.device = tensor.device();
-    if (tensor.is_floating_point() && !std::exchange(has_type, true)) {
-      now.type = tensor.scalar_type();
-    }
-  }
+void ProgramImpl::Parts::set_home(const Home& now) {
   if (plan != nullptr && now == home) return;
   home = now;
   plan = source->plan(home);
+}
+
+void ProgramImpl::Parts::follow_tensors() {
+  if (source->home_tensor) {
+    const torch::Tensor& tensor = tensors[*source->home_tensor];
+    set_home({tensor.device(), tensor.scalar_type()});
+  } else {
+    set_home(home);
+  }
 }
 
 ProgramImpl::ProgramImpl(const std::filesystem::path& path, const ProgramOptions& options)
@@ -331,7 +369,9 @@ ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
   }
   program::check_inputs(source.leaves, values, source.graph.ranges, source.home, parts_->home,
                         source.name);
-  const std::vector<c10::IValue> user = values;  // for inputs that the model changes
+  source.guards->check(values);
+  std::vector<c10::IValue> user;
+  if (source.changes_inputs) user = values;
 
   std::vector<c10::IValue> arguments;
   arguments.reserve(source.graph.inputs.size());
@@ -443,54 +483,95 @@ std::vector<torch::Tensor> ProgramImpl::batch_normalizations() const {
 std::shared_ptr<torch::nn::Module> ProgramImpl::clone(
     const std::optional<torch::Device>& device) const {
   const torch::NoGradGuard no_grad;
-  std::map<const void*, torch::Tensor> copies;  // a tied parameter stays tied
+  // Tensors that share memory share it in the copy, and a tied parameter stays one tensor.
+  std::map<const c10::StorageImpl*, c10::Storage> storages;
+  std::map<const void*, torch::Tensor> copies;
   std::vector<torch::Tensor> tensors;
   for (const torch::Tensor& tensor : parts_->tensors) {
     torch::Tensor& copy = tensors.emplace_back();
     if (!tensor.defined()) continue;
     torch::Tensor& made = copies[tensor.unsafeGetTensorImpl()];
     if (!made.defined()) {
-      made = tensor.detach().clone();
-      if (device) made = made.to(*device);
+      const c10::Storage& storage = tensor.storage();
+      auto known = storages.find(storage.unsafeGetStorageImpl());
+      if (known == storages.end()) {
+        const auto bytes = static_cast<std::int64_t>(storage.nbytes());
+        torch::Tensor whole = at::empty({0}, at::device(tensor.device()).dtype(at::kByte));
+        whole.set_(storage, 0, {bytes}, {1});
+        whole = whole.to(device.value_or(tensor.device()), at::kByte, /*non_blocking=*/false,
+                         /*copy=*/true);
+        known = storages.emplace(storage.unsafeGetStorageImpl(), whole.storage()).first;
+      }
+      made = at::empty({0}, tensor.options().device(device.value_or(tensor.device())));
+      made.set_(known->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
       made.set_requires_grad(tensor.requires_grad());
     }
     copy = made;
   }
   std::shared_ptr<ProgramImpl> copy(new ProgramImpl(parts_->source, std::move(tensors)));
-  // Parents come before their children.
-  copy->torch::nn::Module::train(is_training());
-  for (const auto& item : named_modules("", /*include_self=*/false)) {
-    module_at(*copy, item.key()).train(item.value()->is_training());
-  }
+  if (device) copy->parts_->set_home({*device, parts_->home.type});
+  copy->follow_modes(*this);
   return copy;
 }
 
-void ProgramImpl::move_constants(const std::optional<torch::Device>& device,
-                                 const std::optional<torch::Dtype>& dtype, bool non_blocking) {
+// A net that contains a program clones itself by making another one, whose program has been read
+// from the file again.
+void ProgramImpl::clone_(Module& other, const std::optional<torch::Device>& device) {
+  auto* const copy = other.as<ProgramImpl>();
+  if (copy == nullptr || copy->parts_->tensors.size() != parts_->tensors.size()) {
+    throw ConfigError(str(parts_->source->name,
+                          ": the copy of the module that contains it has "
+                          "another program"));
+  }
+  const torch::NoGradGuard no_grad;
+  copy->to(device.value_or(parts_->home.device), parts_->home.type);
+  for (std::size_t i = 0; i < parts_->tensors.size(); ++i) {
+    if (parts_->tensors[i].defined()) copy->parts_->tensors[i].copy_(parts_->tensors[i]);
+  }
+  copy->follow_modes(*this);
+}
+
+void ProgramImpl::follow_modes(const torch::nn::Module& whole) {
+  std::map<std::string, bool> modes;
+  collect_modes(whole, "", modes);
+  // Parents come before their children, because train() also changes these.
+  std::map<std::string, torch::nn::Module*> modules;
+  collect_modules(*this, "", modules);
+  for (const auto& [name, module] : modules) {
+    if (const auto found = modes.find(name); found != modes.end()) module->train(found->second);
+  }
+}
+
+// Unlike Module::to(), leaves integers and complex numbers their type, as Python does.
+void ProgramImpl::move(const std::optional<torch::Device>& device,
+                       const std::optional<torch::Dtype>& dtype, bool non_blocking) {
+  const torch::NoGradGuard no_grad;
   const auto& inputs = parts_->source->graph.inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     torch::Tensor& tensor = parts_->tensors[i];
-    if (!tensor.defined() || is_registered(inputs[i])) continue;
+    if (!tensor.defined()) continue;
     const bool follows = dtype.has_value() && tensor.is_floating_point();
-    tensor = tensor.to(device.value_or(tensor.device()), follows ? *dtype : tensor.scalar_type(),
-                       non_blocking);
+    const torch::Tensor moved = tensor.to(device.value_or(tensor.device()),
+                                          follows ? *dtype : tensor.scalar_type(), non_blocking);
+    if (is_registered(inputs[i])) {
+      tensor.set_data(moved);
+    } else {
+      tensor = moved;
+    }
   }
-  parts_->follow_tensors();
+  parts_->set_home({device.value_or(parts_->home.device), dtype.value_or(parts_->home.type)});
 }
 
 void ProgramImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
-  torch::nn::Module::to(device, dtype, non_blocking);
-  move_constants(device, dtype, non_blocking);
+  move(device, dtype, non_blocking);
 }
 
 void ProgramImpl::to(torch::Dtype dtype, bool non_blocking) {
-  torch::nn::Module::to(dtype, non_blocking);
-  move_constants(std::nullopt, dtype, non_blocking);
+  move(std::nullopt, dtype, non_blocking);
 }
 
 void ProgramImpl::to(torch::Device device, bool non_blocking) {
-  torch::nn::Module::to(device, non_blocking);
-  move_constants(device, std::nullopt, non_blocking);
+  move(device, std::nullopt, non_blocking);
 }
 
 void ProgramImpl::pretty_print(std::ostream& stream) const {

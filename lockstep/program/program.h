@@ -82,6 +82,10 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
   /// exported in evaluation mode: attention without its dropout probability.
   const std::vector<std::string>& fixed_modes() const;
 
+  /// Gives each module the mode of the module of the same name in `whole`, as a stage of a pipeline
+  /// needs.
+  void follow_modes(const torch::nn::Module& whole);
+
   /// For each batch normalization of the graph, the tensor by which convert_sync_batchnorm() knows
   /// its calls: the running mean, or else the weight. Throws ConfigError if one has neither, or
   /// lies in a part of the graph that cannot be synchronised.
@@ -109,9 +113,11 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
   void write_back(const std::string& target, bool to_user, const torch::Tensor& value,
                   const std::vector<c10::IValue>& user);
 
-  // Moves the tensors that no module has registered.
-  void move_constants(const std::optional<torch::Device>& device,
-                      const std::optional<torch::Dtype>& dtype, bool non_blocking);
+  // The seconds of each node; `bytes` if the program cannot be measured.
+  std::vector<double> measured_costs(const std::vector<double>& bytes) const;
+  void move(const std::optional<torch::Device>& device, const std::optional<torch::Dtype>& dtype,
+            bool non_blocking);
+  void clone_(Module& other, const std::optional<torch::Device>& device) override;
 
   std::unique_ptr<Parts> parts_;
 };

@@ -3,10 +3,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <lockstep/program/exported_graph.h>
+#include <lockstep/program/guards.h>
 #include <lockstep/program/input_check.h>
 #include <lockstep/program/plan.h>
 #include <lockstep/program/program.h>
@@ -18,14 +20,22 @@ struct ProgramImpl::Source {
   std::string name{};
   program::ExportedGraph graph{};
   ProgramOptions options{};
-  program::Home home{};  ///< at export
+  program::Home home{};                      ///< at export
+  std::optional<std::size_t> home_tensor{};  ///< the input of the graph that decides on it
+  bool changes_inputs = false;               ///< whether a call writes to its arguments
   std::vector<program::Leaf> leaves{};
+  std::optional<program::Guards> guards{};
   std::map<std::string, std::string> state_names{};  ///< Python's names by those of the values
 
-  /// Throws a CheckpointError that begins with `name` if the graph lacks a description.
-  static std::shared_ptr<const Source> make(std::string name, program::ExportedGraph graph,
-                                            const ProgramOptions& options);
+  /// Throws a CheckpointError that begins with `name` if the graph lacks a description. A stage has
+  /// the `home` of its whole program.
+  static std::shared_ptr<const Source> make(
+      std::string name, program::ExportedGraph graph, const ProgramOptions& options,
+      const std::optional<program::Home>& home = std::nullopt);
   std::shared_ptr<const program::Plan> plan(const program::Home& home_now) const;
+
+ private:
+  void find_home();
 };
 
 struct ProgramImpl::Parts {
@@ -36,7 +46,9 @@ struct ProgramImpl::Parts {
   /// The parameters, buffers and constants, at the places of the graph's inputs.
   std::vector<torch::Tensor> tensors{};
 
-  /// Makes another plan if the tensors have moved to another device or type.
+  /// Makes another plan if the program has moved.
+  void set_home(const program::Home& now);
+  /// set_home() of the tensor that decides.
   void follow_tensors();
 };
 

@@ -278,12 +278,13 @@ std::string source_line(std::string_view trace) {
 std::pair<std::string, std::string> innermost_module(std::string_view stack) {
   std::string_view last = stack.substr(stack.rfind(';') + 1);
   const std::size_t path = last.find(',');
-  const std::size_t type = last.rfind(',');
-  if (path == std::string_view::npos || path == type) return {};
-  const std::string_view name = last.substr(path + 1, type - path - 1);
+  if (path == std::string_view::npos) return {};
+  last.remove_prefix(path + 1);
+  const std::string_view name = last.substr(0, last.find(','));
+  last.remove_prefix(std::min(name.size() + 1, last.size()));
   // Nodes that PyTorch adds itself have a text of its own.
   if (name.starts_with("_empty_nn_module_stack")) return {};
-  return {std::string(name), std::string(last.substr(type + 1))};
+  return {std::string(name), std::string(last)};
 }
 
 Node read_node(const Place& place) {
@@ -495,6 +496,9 @@ ExportedGraph read_graph(std::string_view text, std::string_view name) {
     signature.fail("describes ", program.inputs.size(), " inputs and ", program.outputs.size(),
                    " outputs of a graph with ", program.graph.inputs.size(), " and ",
                    program.graph.outputs.size());
+  }
+  if (root.has("guards_code")) {
+    program.guards = root["guards_code"].list([](const Place& guard) { return guard.text(); });
   }
   root["range_constraints"].items([&](const std::string& symbol, const Place& range) {
     SymbolRange& known = program.ranges[symbol];

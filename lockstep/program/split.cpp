@@ -89,6 +89,25 @@ class GeneratorScope {
 
 }  // namespace
 
+std::vector<double> ProgramImpl::measured_costs(const std::vector<double>& bytes) const {
+  std::vector<double> best(bytes.size(), std::numeric_limits<double>::infinity());
+  try {
+    const GeneratorScope generator;
+    const torch::NoGradGuard no_grad;
+    // Running the program changes buffers.
+    const auto copy = std::dynamic_pointer_cast<ProgramImpl>(clone());
+    for (int i = 0; i < kMeasurements; ++i) {
+      std::vector<double> seconds(bytes.size());
+      copy->run_measured(sample(parts_->source->leaves, parts_->source->home, parts_->home),
+                         &seconds);
+      for (std::size_t j = 0; j < best.size(); ++j) best[j] = std::min(best[j], seconds[j]);
+    }
+  } catch (const ConfigError&) {
+    return bytes;  // the program does not accept a batch of zeros
+  }
+  return best;
+}
+
 std::vector<Program> split(const Program& program, int stages, const ProgramSplitOptions& options) {
   const ProgramImpl::Parts& parts = *program->parts_;
   const ProgramImpl::Source& source = *parts.source;
@@ -96,29 +115,17 @@ std::vector<Program> split(const Program& program, int stages, const ProgramSpli
   for (const auto& output : source.graph.outputs) {
     if (output.kind != program::OutputSpec::Kind::kUserMutation) continue;
     throw ConfigError(str("split: ", source.name, " changes its input '", output.target,
-                          "', which stages cannot do"));
+                          "', which split() does not support; use the whole program"));
   }
   const auto cuts = program::cuts_of(source.graph);
   std::vector<double> costs = bytes_of_nodes(source.graph);
-  if (options.by_time && stages > 1) {
-    const GeneratorScope generator;
-    const torch::NoGradGuard no_grad;
-    // Running the program changes buffers.
-    const auto copy = std::dynamic_pointer_cast<ProgramImpl>(program->clone());
-    std::vector<double> best(costs.size(), std::numeric_limits<double>::infinity());
-    for (int i = 0; i < kMeasurements; ++i) {
-      std::vector<double> seconds(costs.size());
-      copy->run_measured(sample(source.leaves, source.home, parts.home), &seconds);
-      for (std::size_t j = 0; j < best.size(); ++j) best[j] = std::min(best[j], seconds[j]);
-    }
-    costs = best;
-  }
+  if (options.by_time && stages > 1) costs = program->measured_costs(costs);
   const auto begins = program::choose_cuts(cuts, costs, stages);
   if (begins.size() + 1 != static_cast<std::size_t>(stages)) {
-    std::size_t places = 0;
+    std::int64_t places = 0;
     for (const auto& cut : cuts) places += cut.obstacle.empty() ? 1 : 0;
-    throw ConfigError(str("split: ", source.name, " can be cut at ", places,
-                          " places, which is too few for ", stages, " stages"));
+    throw ConfigError(str("split: ", source.name, " can be cut at ", amount_of(places, "place"),
+                          ", which is too few for ", stages, " stages"));
   }
   std::map<std::string, torch::Tensor> tensors;
   const auto& inputs = source.graph.inputs;
@@ -133,14 +140,11 @@ std::vector<Program> split(const Program& program, int stages, const ProgramSpli
       own.push_back(program::is_user(input) ? torch::Tensor() : tensors.at(input.target));
     }
     auto stage = ProgramImpl::Source::make(str(source.name, ", stage ", i), std::move(graphs[i]),
-                                           source.options);
+                                           source.options, source.home);
     result.emplace_back(
         std::shared_ptr<ProgramImpl>(new ProgramImpl(std::move(stage), std::move(own))));
-    for (const auto& item : result.back()->named_modules("", /*include_self=*/true)) {
-      const auto whole = program->named_modules("", /*include_self=*/true);
-      const auto* same = whole.find(item.key());
-      if (same != nullptr) item.value()->train((*same)->is_training());
-    }
+    result.back()->parts_->set_home(parts.home);
+    result.back()->follow_modes(*program);
   }
   return result;
 }

@@ -14,8 +14,10 @@ namespace lockstep {
 
 struct LOCKSTEP_API ProgramSplitOptions {
   /// Balance the stages by the time of their operators, which is measured with a batch of the size
-  /// that the model was exported with. If false, by the bytes of their parameters and results.
-  bool by_time = true;
+  /// that the model was exported with. Measured times differ from process to process: ranks that
+  /// each call split() would cut at different places. If false, balance by the bytes of parameters
+  /// and results, which gives the same stages everywhere.
+  bool by_time = false;
 };
 
 /// Cuts `program` into `stages` programs so that the most expensive one costs at most a tenth more

@@ -24,7 +24,8 @@ torch::Tensor forward_of(torch::nn::Module& module, const torch::Tensor& images)
 }
 
 std::vector<pipeline::StageModule> cut_program(const Program& net, int count) {
-  std::vector<Program> parts = split(net, count);
+  // By bytes, because measured times differ between ranks, which must cut at the same places.
+  std::vector<Program> parts = split(net, count, {.by_time = false});
   std::vector<pipeline::StageModule> stages;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::shared_ptr<ProgramImpl> part = parts[i].ptr();

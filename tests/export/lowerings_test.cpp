@@ -418,10 +418,6 @@ TEST_F(Lowerings, RefuseArgumentsWithTheReason) {
        },
        "aten::upsample_bilinear2d", "whole numbers can be resized in nearest modes only"},
       {[](const Tensor& x) {
-         return x.index({torch::indexing::Slice(), torch::tensor({true, false, true})});
-       },
-       "aten::index", "a mask as index gives sizes that vary; use where() or masked_fill()"},
-      {[](const Tensor& x) {
          return at::l1_loss(x.to(torch::kLong), x.to(torch::kLong), at::Reduction::Sum);
        },
        "aten::l1_loss",

@@ -442,7 +442,7 @@ class Sizes(Parts):
         return (z[:half], z.new_zeros(half + 1, 2 * b - 1), torch.arange(b) / b, z.view(b * 2, 2), F.pad(z, (0, rest)),
                 z.unsqueeze(0).expand(half + 2, b, 4), number, half, torch.cat([z, y]).split([b, y.shape[0]]),
                 z.repeat(half, 1), torch.full((b,), half), z * half, z * b / 3.0 - b, torch.full((), b), (b, -b),
-                torch.zeros(int(b * 1.5)), torch.clamp(z, min=0.0), z[half:], torch.maximum(z, torch.tensor(b)))
+                torch.clamp(z, min=0.0), z[half:], torch.maximum(z, torch.tensor(b)))
 
 
 @net(lambda batch: (torch.randn(batch, 4), torch.randint(0, 8, (batch,)), torch.tensor(batch - 2)),

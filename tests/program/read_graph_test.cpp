@@ -99,6 +99,7 @@ TEST(ReadGraph, KnowsWhereACallWasMade) {
   EXPECT_EQ(nodes[1].source, "net.py:12: x = x * self.scale") << "not the line in PyTorch";
   EXPECT_EQ(nodes[2].source, "");
   EXPECT_EQ(nodes[0].module_path, "") << "PyTorch's text for no module";
+  EXPECT_EQ(nodes[1].module_class, "net.Layer");
   EXPECT_EQ(nodes[1].module_path, "_layer.0") << "the innermost module, called a second time";
   EXPECT_EQ(nodes[2].module_path, "");
 }
@@ -154,10 +155,11 @@ TEST(ReadGraph, DescribesTensors) {
   const program::TensorDescription& x = tensors.at("x");
   EXPECT_EQ(x.dtype.code, 7);
   ASSERT_EQ(x.sizes.size(), 2U);
-  EXPECT_EQ(std::get<std::string>(x.sizes[0]), "Symbol('s0')");
-  EXPECT_EQ(std::get<std::int64_t>(x.sizes[1]), 3);
+  EXPECT_EQ(x.sizes[0].expression, "Symbol('s0')");
+  EXPECT_EQ(x.sizes[1].expression, "");
+  EXPECT_EQ(x.sizes[1].value, 3);
   ASSERT_EQ(x.strides.size(), 2U);
-  EXPECT_EQ(std::get<std::int64_t>(x.strides[0]), 3);
+  EXPECT_EQ(x.strides[0].value, 3);
   EXPECT_EQ(x.device, (program::DeviceName{.type = "cpu"}));
   EXPECT_EQ(x.layout.code, 7);
   EXPECT_FALSE(x.requires_grad);
@@ -371,7 +373,7 @@ TEST(ReadGraph, ReadsPayloads) {
   EXPECT_TRUE(payloads.at("b").is_pickled);
   const auto& sizes = payloads.at("a.weight").tensor.sizes;
   ASSERT_EQ(sizes.size(), 2U);
-  EXPECT_EQ(std::get<std::int64_t>(sizes[1]), 3);
+  EXPECT_EQ(sizes[1].value, 3);
 }
 
 TEST(ReadGraph, RefusesOtherPayloads) {

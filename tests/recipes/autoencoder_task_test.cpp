@@ -9,6 +9,7 @@
 #include <limits>
 
 #include <lockstep/formats/png.h>
+#include <lockstep/models/autoencoder.h>
 #include <lockstep/recipes/tensor_picture.h>
 
 namespace lockstep::testing_support {

@@ -1,5 +1,7 @@
 #include <lockstep/train/task/module_modes.h>
 
+#include <lockstep/program/program.h>
+
 namespace lockstep::train {
 
 void ModuleModes::keep(torch::nn::Module& module) {
@@ -15,6 +17,8 @@ void follow_mode(torch::nn::Module& stage, torch::nn::Module& whole) {
   const ModuleModes modes(whole);
   stage.train(whole.is_training());
   modes.restore();
+  // The stage of a program has modules of its own.
+  if (auto* const program = stage.as<ProgramImpl>()) program->follow_modes(whole);
 }
 
 }  // namespace lockstep::train

@@ -72,21 +72,5 @@ TEST(DdpStrides, OfAParameterWithGapsAreNotTold) {
   EXPECT_THAT(log.lines(), IsEmpty());
 }
 
-// The other rank has no batches left.
-TEST(DdpHints, AreGivenWhereBuffersAreSent) {
-  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    torch::nn::BatchNorm1d net(2);
-    DistributedDataParallel ddp(net, group);
-    if (group.rank() == 0) ddp(torch::ones({2, 2}));
-    if (group.rank() == 1) group.all_reduce(torch::ones({3}));
-  });
-  EXPECT_THAT(errors[0],
-              AllOf(HasSubstr("call different operations"),
-                    HasSubstr("; DistributedDataParallel was before a forward(), when buffers are "
-                              "sent. All ranks must make the same steps and call no_sync(), hooks "
-                              "and statistics() at the same points; ranks with different numbers "
-                              "of batches need Join")));
-}
-
 }  // namespace
 }  // namespace lockstep

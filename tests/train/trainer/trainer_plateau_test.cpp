@@ -296,7 +296,9 @@ TEST(TrainerStops, FindTheMissingLossBeforeTheTraining) {
     Trainer trainer(run, make_strategy("single", group_of_one()));
     EXPECT_EQ(message_of<ConfigError>(
                   [&] { trainer.fit(task, loader, [] { return test_loader(group_of_one()); }); }),
-              watching + ": the evaluation has no value 'loss'; it has share, train_loss");
+              watching +
+                  ": the evaluation has no value 'loss'; it has share, train_loss; did you mean "
+                  "'train_loss'?");
     EXPECT_EQ(listener.events, "") << owner;
   }
 }

@@ -1,0 +1,157 @@
+// Stages of programs.
+#include <lockstep/program/split.h>
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+
+#include <lockstep/core/error.h>
+#include <tests/program/net_file.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::NetFile;
+
+std::vector<torch::Tensor> tensors_of(const ProgramOutput& output) {
+  if (output.is_tensor()) return {output.tensor()};
+  std::vector<torch::Tensor> tensors;
+  for (std::size_t i = 0; i < output.size(); ++i) tensors.push_back(output[i].tensor());
+  return tensors;
+}
+
+class SplitTest : public testing::Test {
+ protected:
+  SplitTest() { at::set_num_threads(1); }
+  Program load(const NetFile& file) {
+    file.write(folder_ / "net.pt2");
+    return Program(folder_ / "net.pt2");
+  }
+  const torch::Tensor x_ = torch::linspace(-1, 1, 30).view({5, 6});
+
+ private:
+  testing_support::TemporaryDirectory folder_;
+};
+
+TEST_F(SplitTest, ComputesWhatTheWholeProgramComputes) {
+  const Program net = load(testing_support::small_classifier());
+  const Program whole(std::dynamic_pointer_cast<ProgramImpl>(net->clone()));
+  torch::manual_seed(2);
+  const auto expected = tensors_of(whole.ptr()->forward(x_));
+  expected[0].square().mean().backward();
+  for (const bool by_time : {false, true}) {
+    for (const int count : {1, 2, 3}) {
+      net.ptr()->zero_grad();
+      const auto before = at::detail::getDefaultCPUGenerator().get_state();
+      const std::vector<Program> stages = split(net, count, {.by_time = by_time});
+      EXPECT_TRUE(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), before));
+      ASSERT_EQ(stages.size(), static_cast<std::size_t>(count));
+      torch::manual_seed(2);
+      std::vector<torch::Tensor> values = {x_};
+      for (Program stage : stages) values = tensors_of(stage->forward(values));
+      ASSERT_EQ(values.size(), 2U);
+      EXPECT_TRUE(torch::equal(values[0], expected[0])) << count;
+      EXPECT_TRUE(torch::equal(values[1], expected[1])) << count;
+      values[0].square().mean().backward();
+      for (const auto& item : whole->named_parameters()) {
+        EXPECT_TRUE(torch::equal(net->named_parameters()[item.key()].grad(), item.value().grad()))
+            << item.key();
+      }
+    }
+  }
+}
+
+TEST_F(SplitTest, SharesTheParametersUnderTheirNames) {
+  const Program net = load(testing_support::small_classifier());
+  net->named_modules()["norm"]->eval();
+  std::set<std::string> names;
+  for (const Program& stage : split(net, 2, {.by_time = false})) {
+    for (const auto& item : stage->named_parameters()) {
+      names.insert(item.key());
+      EXPECT_TRUE(item.value().is_same(net->named_parameters()[item.key()])) << item.key();
+    }
+    for (const auto& item : stage->named_modules("", /*include_self=*/false)) {
+      EXPECT_EQ(item.value()->is_training(), item.key() != "norm") << item.key();
+    }
+  }
+  EXPECT_EQ(names.size(), net->named_parameters().size());
+}
+
+// A leaf of the second stage could not be changed in place.
+TEST_F(SplitTest, KeepsATensorWithItsChange) {
+  NetFile file;
+  const auto x = file.input("x", {0, 6});
+  const auto sum = file.call("torch.ops.aten.add.Tensor",
+                             {{"self", NetFile::tensor(x)}, {"other", NetFile::real(1)}}, {0, 6});
+  const auto view =
+      file.call("torch.ops.aten.view.default",
+                {{"self", NetFile::tensor(sum)}, {"size", {{"as_ints", {-1, 3}}}}}, {0, 3});
+  file.call("torch.ops.aten.relu_.default", {{"self", NetFile::tensor(view)}}, {0, 3});
+  file.output(file.call("torch.ops.aten.neg.default", {{"self", NetFile::tensor(sum)}}, {0, 6}));
+  const Program net = load(file);
+  const auto stages = split(net, 2, {.by_time = false});
+  torch::Tensor y = stages[0].ptr()->forward(x_).first_tensor();
+  EXPECT_TRUE(torch::equal(y, (x_ + 1).relu()));
+  EXPECT_TRUE(torch::equal(stages[1].ptr()->forward(y), -(x_ + 1).relu()));
+  const std::string message =
+      testing_support::message_of<ConfigError>([&] { split(net, 3, {.by_time = false}); });
+  EXPECT_TRUE(message.ends_with("net.pt2 can be cut at 1 place, which is too few for 3 stages"))
+      << message;
+  EXPECT_EQ(testing_support::message_of<ConfigError>([&] { split(net, 0); }),
+            "split: stages must be at least 1, got 0");
+}
+
+// Stages must evaluate like the whole: a part of the call would be skipped otherwise.
+TEST_F(SplitTest, KeepsACallThatEvaluationSkips) {
+  NetFile file;
+  const auto x = file.input("x", {0, 6});
+  const std::string type = "timm.layers.drop.DropPath";
+  const auto sum = file.call("torch.ops.aten.add.Tensor",
+                             {{"self", NetFile::tensor(x)}, {"other", NetFile::real(1)}}, {0, 6});
+  const auto mask =
+      file.call("torch.ops.aten.bernoulli.p",
+                {{"self", NetFile::tensor(sum)}, {"p", NetFile::real(0)}}, {0, 6}, "path", type);
+  const auto less = file.call("torch.ops.aten.mul.Tensor",
+                              {{"self", NetFile::tensor(sum)}, {"other", NetFile::tensor(mask)}},
+                              {0, 6}, "path", type);
+  file.output(file.call("torch.ops.aten.neg.default", {{"self", NetFile::tensor(less)}}, {0, 6}));
+  const Program net = load(file);
+  net.ptr()->eval();
+  EXPECT_FALSE(testing_support::message_of<ConfigError>([&] { split(net, 4); }).empty());
+  std::vector<torch::Tensor> values = {x_};
+  for (Program stage : split(net, 3)) values = tensors_of(stage->forward(values));
+  EXPECT_TRUE(torch::equal(values[0], -(x_ + 1)));
+}
+
+// With several micro-batches, one stage would read what another has not written yet.
+TEST_F(SplitTest, KeepsABufferInOneStage) {
+  NetFile file;
+  const auto state = file.buffer("state", torch::zeros({6}));
+  const auto x = file.input("x", {0, 6});
+  const auto sum =
+      file.call("torch.ops.aten.add.Tensor",
+                {{"self", NetFile::tensor(x)}, {"other", NetFile::tensor(state)}}, {0, 6});
+  const auto twice =
+      file.call("torch.ops.aten.add.Tensor",
+                {{"self", NetFile::tensor(sum)}, {"other", NetFile::tensor(sum)}}, {0, 6});
+  file.call("torch.ops.aten.add_.Tensor",
+            {{"self", NetFile::tensor(state)}, {"other", NetFile::real(1)}}, {6});
+  file.output(file.call("torch.ops.aten.neg.default", {{"self", NetFile::tensor(twice)}}, {0, 6}));
+  const Program net = load(file);
+  const auto stages = split(net, 2);
+  EXPECT_EQ(stages[0]->named_buffers().size(), 1U);
+  EXPECT_EQ(stages[1]->named_buffers().size(), 0U);
+  EXPECT_TRUE(
+      torch::equal(stages[1].ptr()->forward(stages[0].ptr()->forward(x_).first_tensor()), -2 * x_));
+  EXPECT_TRUE(torch::equal(net->named_buffers()["state"], torch::ones({6})));
+}
+
+}  // namespace
+}  // namespace lockstep
