@@ -90,6 +90,9 @@ test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and sche
 	$(PYTHON) tests/oracle/compare.py build/$(PRESET)/ddp_steps --model resnet18 --engines shm,c10d --steps 20
 	LOCKSTEP_EXHAUSTIVE=1 ctest --test-dir build/$(PRESET) --output-on-failure --no-tests=error -R '^install.strict_g'
 	$(PYTHON) tests/system/interruptions.py $(PROGRAM) build/$(PRESET)/interrupted_loop
+	cmake --build build/$(PRESET) -j $(JOBS) --target program_steps
+	$(BOOTSTRAP) zoo
+	$(PYTHON) tests/oracle/program_zoo.py build/$(PRESET)/program_steps || [ $$? -eq 77 ]
 	$(BOOTSTRAP) oracles
 	$(PYTHON) tests/cli/bench/table_peers_test.py $(PROGRAM) 1,2 || [ $$? -eq 77 ]
 	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models nets

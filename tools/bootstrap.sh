@@ -10,6 +10,7 @@
 #   tools/bootstrap.sh slurm    also Slurm, which a test of the launch script starts
 #   tools/bootstrap.sh chromium also Chromium, which a test opens the report with
 #   tools/bootstrap.sh peers    also torchvision's Python part in .deps/peers, for the programs in benchmarks/peers
+#   tools/bootstrap.sh zoo      also timm and transformers in .deps/zoo, whose models are compared with exported programs
 #   tools/bootstrap.sh oracles  also the Python packages that read our files in `make test-all`, MLflow in .deps/mlflow
 #
 # Leaves in .deps/:  cmake-args  CMake's arguments, one per line (where LibTorch is, and DALI if installed)
@@ -41,6 +42,10 @@ clang_format_version=19.1.7  # other versions format some lines differently
 # MLflow's server without the dependencies that only its models need, which take half a gigabyte.
 mlflow_packages=("mlflow-skinny==$mlflow_version" "mlflow-tracing==$mlflow_version" Flask Flask-CORS aiohttp alembic
                  cryptography docker graphene gunicorn huey numpy pandas sqlalchemy)
+
+# Without their dependencies on servers of models, which models with random weights do not need.
+zoo_packages=(timm==1.0.31 transformers==5.24.0 huggingface_hub==2.4.0 tokenizers regex tqdm httpx httpx2 httpcore httpcore2
+              truststore hpack brotli anyio h11 sniffio idna typer-slim shellingham hf_xet safetensors)
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -264,6 +269,14 @@ install_peers() {
   realpath "${seen[@]}" >"$(echo .deps/peers/lib/python3*/site-packages)/venv.pth"
 }
 
+install_zoo() {
+  install_peers
+  make_venv .deps/zoo
+  if ! has_package .deps/zoo timm 1.0.31 || ! has_package .deps/zoo transformers 5.24.0; then
+    pip_install .deps/zoo --no-deps "${zoo_packages[@]}"
+  fi
+}
+
 mkdir -p .deps
 if [[ ${1:-} == clang ]]; then
   packages+=(clang)
@@ -288,6 +301,9 @@ if [[ ${1:-} == kit ]]; then
 fi
 if [[ ${1:-} == peers ]]; then
   install_peers
+fi
+if [[ ${1:-} == zoo ]]; then
+  install_zoo
 fi
 if [[ ${1:-} == oracles ]]; then
   install_oracles

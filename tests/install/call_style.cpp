@@ -64,6 +64,8 @@ void call_in_the_style_of_the_guides() {
        RunReport{.seconds_total = 1});
   take(MnistNetOptions{.dropout = false}, ResNetOptions{.block = ResNetBlock::kBasic},
        recipes::RecipeDataOptions{.may_download = false}, recipes::TaskOptions{.num_classes = 10});
+  take(ProgramOptions{.namespaces = {"aten"}}, ProgramInput{.name = "x"},
+       ProgramSplitOptions{.by_time = true});
   take(OnnxExportOptions{.opset = 17}, OnnxExport{.nodes = 1});
   take(report::ContactSheetLayout{.title = "a sheet"}, Span{.name = "a span"});
 }

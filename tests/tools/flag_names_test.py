@@ -15,7 +15,8 @@ MESSAGES = [message for room in check_layers.ROOMS if room != "cli" for path in 
             if path.suffix in check_layers.SUFFIXES for _, message in check_layers.messages(path.read_text(encoding="utf-8"))]
 # The program sets these itself, or its flag takes other words.
 WITHOUT_FLAG = {"DataParallelOptions::share_gpus", "DdpOptions::parameter_memory", "DdpOptions::sparse_parameters",
-                "PipelineOptions::measure_memory", "PipelineOptions::tied", "ProcessGroupOptions::device"}
+                "PipelineOptions::measure_memory", "PipelineOptions::tied", "ProcessGroupOptions::device",
+                "ProgramOptions::namespaces"}
 
 
 def members(structure):

@@ -96,8 +96,8 @@ TEST(TrainData, GivesTheRecipeWhatTheOptionsSay) {
   settings.data = (folder / "none").string();
   EXPECT_EQ(testing_support::message_of<ConfigError>([&] { load_recipe_data(settings, {}); }),
             "train: --data " + (folder / "none").string() +
-                " does not exist; give a folder of images, a pack, or the folder of a known data "
-                "set's files");
+                " does not exist; give a folder with a subfolder of images for each class, a file "
+                "made by `lockstep data pack`, or the folder of a known data set's files");
 }
 
 TEST(TrainData, SpeaksInTheFirstRankOnly) {

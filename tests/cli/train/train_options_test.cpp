@@ -32,6 +32,7 @@ TEST(TrainOptions, ReachTheirOwnFields) {
           {{"mnist"}, [](auto& a) { a.recipe = "mnist"; }},
           // Recipe
           {{"--model", "resnet34"}, [](auto& a) { a.of_recipe.model = "resnet34"; }},
+          {{"--program", "net.pt2"}, [](auto& a) { a.of_recipe.program = "net.pt2"; }},
           {{"--image-size", "96"}, [](auto& a) { a.of_recipe.image_size = 96; }},
           {{"--weights", "a.pt"}, [](auto& a) { a.of_recipe.weights = "a.pt"; }},
           {{"--val-fraction", "0.25"}, [](auto& a) { a.of_recipe.val_fraction = 0.25; }},
@@ -225,6 +226,7 @@ TEST(TrainOptions, TakeWholeNumbersAndWordsOnly) {
               lockstep::str(name, ": must be a number of batches, not a share of them, got '0.5'"));
   }
   for (const std::string name : {"--model",
+                                 "--program",
                                  "--weights",
                                  "--cache",
                                  "--strategy",
