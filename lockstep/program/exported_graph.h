@@ -62,7 +62,7 @@ struct LOCKSTEP_API Subgraph {
 
 struct Argument;
 struct LOCKSTEP_API ArgumentList {
-  std::vector<Argument> items{};
+  std::vector<Argument> items;
 };
 
 /// What a node passes to its operator, and what a graph returns.
