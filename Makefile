@@ -84,13 +84,12 @@ test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and sche
 	cmake --build build/debug -j $(JOBS) --target test_programs
 	$(RUN_TESTS) build/debug -j $(TEST_JOBS) --label-exclude '^all$$'
 	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli tests_train tests_train_resnets export_models ddp_steps \
-	  interrupted_loop
+	  interrupted_loop program_steps
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
 	$(PYTHON) tests/oracle/compare.py build/$(PRESET)/ddp_steps --model resnet18 --engines shm,c10d --steps 20
 	LOCKSTEP_EXHAUSTIVE=1 ctest --test-dir build/$(PRESET) --output-on-failure --no-tests=error -R '^install.strict_g'
 	$(PYTHON) tests/system/interruptions.py $(PROGRAM) build/$(PRESET)/interrupted_loop
-	cmake --build build/$(PRESET) -j $(JOBS) --target program_steps
 	$(BOOTSTRAP) zoo
 	$(PYTHON) tests/oracle/program_zoo.py build/$(PRESET)/program_steps || [ $$? -eq 77 ]
 	$(BOOTSTRAP) oracles

@@ -79,7 +79,8 @@ class MakefileTest(unittest.TestCase):
     def test_exhaustive_tests_have_their_variable_and_no_limit_of_ctest(self):
         status, calls = self.make("test-exhaustive")
         self.assertEqual(status, 0)
-        self.assertIn("--target lockstep_cli tests_train tests_train_resnets export_models ddp_steps interrupted_loop\n", calls)
+        self.assertIn("--target lockstep_cli tests_train tests_train_resnets export_models ddp_steps interrupted_loop "
+                      "program_steps\n", calls)
         self.assertIn("-B build/single-files -DLOCKSTEP_UNITY_FILES=1", calls)
         self.assertIn("cmake --build build/debug", calls)
         self.assertIn("run_tests build/debug", calls)
@@ -89,12 +90,13 @@ class MakefileTest(unittest.TestCase):
             "python tests/oracle/compare.py build/release/ddp_steps --model resnet18 --engines shm,c10d --steps 20\n"
             "ctest --test-dir build/release --output-on-failure --no-tests=error -R ^install.strict_g 1\n"
             "python tests/system/interruptions.py build/release/lockstep build/release/interrupted_loop\n"
+            "bootstrap zoo\npython tests/oracle/program_zoo.py build/release/program_steps\n"
             "bootstrap oracles\npython tests/cli/bench/table_peers_test.py build/release/lockstep 1,2\n"
             "python tests/export/onnx_oracle.py build/release/export_models nets\n"
             "python tests/export/onnx_oracle.py build/release/export_models types\n"
             "python tests/export/onnx_oracle.py build/release/export_models large\n"), calls)
         self.assertEqual(self.make("test-exhaustive", PYTHON_STATUS="77")[0], 0)  # skipped, and reports why
-        for call in "20", "build/release/interrupted_loop", "1,2", "nets", "types", "large":
+        for call in "20", "build/release/interrupted_loop", "build/release/program_steps", "1,2", "nets", "types", "large":
             self.assertNotEqual(self.make("test-exhaustive", PYTHON_STATUS="1", PYTHON_CALL=call)[0], 0)
 
     def test_the_cuda_build_is_skipped_only_by_name(self):
