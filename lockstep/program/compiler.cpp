@@ -63,12 +63,6 @@ constexpr std::string_view kOneMode[] = {
 
 constexpr std::string_view kBatchesTracked = "num_batches_tracked";
 
-const Argument* find_input(const Node& node, std::string_view name) {
-  const auto found = std::find_if(node.inputs.begin(), node.inputs.end(),
-                                  [&](const NamedArgument& input) { return input.name == name; });
-  return found == node.inputs.end() ? nullptr : &found->argument;
-}
-
 bool is_none(const Argument* argument) {
   return argument == nullptr || std::holds_alternative<None>(argument->value);
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -88,6 +89,14 @@ struct LOCKSTEP_API Node {
   std::string source{};             ///< "net.py:12: x = self.conv1(x)"; empty if unknown
 };
 
+/// The argument `name` of the node; null if the operator's default is meant.
+inline const Argument* find_input(const Node& node, std::string_view name) {
+  for (const NamedArgument& input : node.inputs) {
+    if (input.name == name) return &input.argument;
+  }
+  return nullptr;
+}
+
 /// Whether the node belongs to a call of a module that returns its input in evaluation mode:
 /// timm.layers.drop.DropPath, torchvision.ops.stochastic_depth.StochasticDepth, and those that
 /// Hugging Face calls ConvNextDropPath, SegformerDropPath, ...
@@ -126,6 +135,11 @@ struct LOCKSTEP_API InputSpec {
   std::string target{};    ///< Python's name of the parameter, buffer or constant, or the input
   bool persistent = true;  ///< a buffer that belongs to the state dict
 };
+
+/// Whether forward() takes it.
+inline bool is_user(const InputSpec& input) {
+  return input.kind == InputSpec::Kind::kUser || input.kind == InputSpec::Kind::kFixed;
+}
 
 /// What an output of the graph is.
 struct LOCKSTEP_API OutputSpec {

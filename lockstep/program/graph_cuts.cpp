@@ -47,16 +47,6 @@ void for_each_name(const Argument& argument, const Visit& visit) {
   }
 }
 
-const Argument* input_called(const Node& node, std::string_view name) {
-  const auto found = std::find_if(node.inputs.begin(), node.inputs.end(),
-                                  [&](const NamedArgument& input) { return input.name == name; });
-  return found == node.inputs.end() ? nullptr : &found->argument;
-}
-
-bool is_user_input(const InputSpec& input) {
-  return input.kind == InputSpec::Kind::kUser || input.kind == InputSpec::Kind::kFixed;
-}
-
 // "torch.ops.aten.add_.Tensor" in LibTorch's dispatcher.
 std::optional<c10::OperatorHandle> find_operator(const std::string& target) {
   constexpr std::string_view prefix = "torch.ops.";
@@ -94,7 +84,7 @@ class Analysis {
     const Graph& graph = program.graph;
     for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
       for_each_name(graph.inputs[i], [&](const std::string& name, bool is_number) {
-        values_[name] = {.is_number = is_number, .is_state = !is_user_input(program.inputs[i])};
+        values_[name] = {.is_number = is_number, .is_state = !is_user(program.inputs[i])};
         if (program.inputs[i].kind == InputSpec::Kind::kParameter) parameters_.insert(name);
       });
     }
@@ -218,7 +208,7 @@ class Analysis {
     // Statistics are changed, although the schema does not say so.
     for (const char* statistics : {"running_mean", "running_var"}) {
       if (node.target.find("_norm") == std::string::npos) break;
-      const Argument* given = input_called(node, statistics);
+      const Argument* given = find_input(node, statistics);
       if (given == nullptr) continue;
       for_each_name(*given,
                     [&](const std::string& name, bool) { changes_.emplace_back(name, at); });
@@ -229,7 +219,7 @@ class Analysis {
     }
     for (const c10::Argument& argument : operation->schema().arguments()) {
       if (argument.alias_info() == nullptr) continue;
-      const Argument* given = input_called(node, argument.name());
+      const Argument* given = find_input(node, argument.name());
       if (given == nullptr) continue;
       for_each_name(*given, [&](const std::string& name, bool) {
         if (argument.alias_info()->isWrite()) changes_.emplace_back(name, at);
@@ -309,8 +299,8 @@ class Analysis {
   // The size of a tensor, read from a tensor that crosses the cut.
   std::optional<Argument> size(const Node& node, const std::string& number,
                                const std::vector<std::string>& crossing, const Emit& emit) const {
-    const Argument* tensor = input_called(node, "self");
-    const Argument* dimension = input_called(node, "dim");
+    const Argument* tensor = find_input(node, "self");
+    const Argument* dimension = find_input(node, "dim");
     const auto* name = tensor == nullptr ? nullptr : std::get_if<TensorName>(&tensor->value);
     const auto* dim = dimension == nullptr ? nullptr : std::get_if<std::int64_t>(&dimension->value);
     if (name == nullptr || dim == nullptr) return std::nullopt;
@@ -454,7 +444,7 @@ class StageMaker {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
       const InputSpec& input = program_.inputs[i];
-      if (is_user_input(input)) {
+      if (is_user(input)) {
         if (before == nullptr) add_input(input, program_.graph.inputs[i]);
         ++leaf;
         continue;

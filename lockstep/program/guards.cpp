@@ -270,10 +270,10 @@ class GuardParser {
       return [place](Guards::Values values) { return values[place]; };
     }
     if (take("size()["))
-      return of_dimension(
+      return dimension_property(
           place, [](const torch::Tensor& tensor, std::int64_t i) { return tensor.size(i); });
     if (take("stride()[")) {
-      return of_dimension(
+      return dimension_property(
           place, [](const torch::Tensor& tensor, std::int64_t i) { return tensor.stride(i); });
     }
     if (take("storage_offset()")) {
@@ -295,8 +295,8 @@ class GuardParser {
     throw NotUnderstood();
   }
 
-  Expression of_dimension(std::size_t place,
-                          std::int64_t (*property)(const torch::Tensor&, std::int64_t)) {
+  Expression dimension_property(std::size_t place,
+                                std::int64_t (*property)(const torch::Tensor&, std::int64_t)) {
     std::int64_t dimension = 0;
     const auto [read, error] =
         std::from_chars(rest_.data(), rest_.data() + rest_.size(), dimension);

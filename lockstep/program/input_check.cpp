@@ -150,8 +150,7 @@ std::vector<Leaf> leaves_of(const ExportedGraph& program, const std::string& nam
   const std::vector<std::string> names = leaf_names(program);
   std::vector<Leaf> leaves;
   for (const InputSpec& input : program.inputs) {
-    using Kind = InputSpec::Kind;
-    if (input.kind != Kind::kUser && input.kind != Kind::kFixed) continue;
+    if (!is_user(input)) continue;
     Leaf leaf{.name = leaves.size() < names.size() ? names[leaves.size()] : str(leaves.size())};
     if (const auto* tensor = std::get_if<TensorName>(&input.argument.value)) {
       const auto found = program.graph.tensors.find(tensor->name);

@@ -60,10 +60,5 @@ inline bool is_registered(const InputSpec& input) {
          (input.kind == InputSpec::Kind::kBuffer && input.persistent);
 }
 
-/// Whether forward() takes it.
-inline bool is_user(const InputSpec& input) {
-  return input.kind == InputSpec::Kind::kUser || input.kind == InputSpec::Kind::kFixed;
-}
-
 }  // namespace program
 }  // namespace lockstep

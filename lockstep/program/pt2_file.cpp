@@ -204,7 +204,7 @@ class Pt2Reader {
     }
     using Kind = InputSpec::Kind;
     for (const InputSpec& input : file.program.inputs) {
-      if (input.kind == Kind::kUser || input.kind == Kind::kFixed) continue;
+      if (is_user(input)) continue;
       const bool is_state =
           input.kind == Kind::kParameter || (input.kind == Kind::kBuffer && input.persistent);
       const auto& tensors = is_state ? file.state : file.constants;

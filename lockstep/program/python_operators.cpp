@@ -190,7 +190,7 @@ IValue to_integer(Operands operands) {
   return static_cast<std::int64_t>(rounded);
 }
 template <double (*Function)(double)>
-IValue of_real(Operands operands) {
+IValue real_function(Operands operands) {
   const double value = real(at(operands, 0));
   return checked(Function(value), value);
 }
@@ -206,9 +206,9 @@ IValue round_to_integer(Operands operands) {
 IValue to_real(Operands operands) { return real(at(operands, 0)); }
 IValue negation(Operands operands) { return !python_truth(at(operands, 0)); }
 // `&` and `|` of Python: of bits, unless both operands are truth values.
-template <class OfBits>
-IValue bitwise(Operands operands, OfBits of_bits) {
-  const std::int64_t bits = of_bits(integer(at(operands, 0)), integer(at(operands, 1)));
+template <class Combine>
+IValue bitwise(Operands operands, Combine combine) {
+  const std::int64_t bits = combine(integer(at(operands, 0)), integer(at(operands, 1)));
   if (operands[0].isBool() && operands[1].isBool()) return bits != 0;
   return bits;
 }
@@ -266,18 +266,18 @@ constexpr std::pair<std::string_view, PythonOperator> kOperators[] = {
     {"torch.sym_ite", if_then_else},
     {"torch.sym_max", maximum},
     {"torch.sym_min", minimum},
-    {"torch._sym_sqrt", of_real<std::sqrt>},
-    {"torch.sym_sqrt", of_real<std::sqrt>},
-    {"torch._sym_cos", of_real<std::cos>},
-    {"torch._sym_cosh", of_real<std::cosh>},
-    {"torch._sym_sin", of_real<std::sin>},
-    {"torch._sym_sinh", of_real<std::sinh>},
-    {"torch._sym_tan", of_real<std::tan>},
-    {"torch._sym_tanh", of_real<std::tanh>},
-    {"torch._sym_asin", of_real<std::asin>},
-    {"torch._sym_acos", of_real<std::acos>},
-    {"torch._sym_atan", of_real<std::atan>},
-    {"torch._sym_log2", of_real<std::log2>},
+    {"torch._sym_sqrt", real_function<std::sqrt>},
+    {"torch.sym_sqrt", real_function<std::sqrt>},
+    {"torch._sym_cos", real_function<std::cos>},
+    {"torch._sym_cosh", real_function<std::cosh>},
+    {"torch._sym_sin", real_function<std::sin>},
+    {"torch._sym_sinh", real_function<std::sinh>},
+    {"torch._sym_tan", real_function<std::tan>},
+    {"torch._sym_tanh", real_function<std::tanh>},
+    {"torch._sym_asin", real_function<std::asin>},
+    {"torch._sym_acos", real_function<std::acos>},
+    {"torch._sym_atan", real_function<std::atan>},
+    {"torch._sym_log2", real_function<std::log2>},
 };
 
 }  // namespace

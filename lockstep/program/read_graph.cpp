@@ -527,10 +527,7 @@ ExportedGraph read_graph(std::string_view text, std::string_view name) {
     return 0;
   });
   if (!has_structure) module.fail("module_call_graph lacks the signature of the model");
-  const auto user_inputs =
-      std::count_if(program.inputs.begin(), program.inputs.end(), [](const InputSpec& input) {
-        return input.kind == InputSpec::Kind::kUser || input.kind == InputSpec::Kind::kFixed;
-      });
+  const auto user_inputs = std::count_if(program.inputs.begin(), program.inputs.end(), is_user);
   const auto user_outputs = std::count_if(
       program.outputs.begin(), program.outputs.end(),
       [](const OutputSpec& output) { return output.kind == OutputSpec::Kind::kUser; });
