@@ -15,9 +15,17 @@ using SummaryRow = std::array<std::string, 4>;
 
 std::string grouped(std::int64_t count) { return count_text(static_cast<double>(count)); }
 
+bool shows_last_operation(const ModuleSummary& module) {
+  return module.output_shape.empty() && !module.last_operation_shape.empty();
+}
+
+std::string shape_cell(const ModuleSummary& module) {
+  if (shows_last_operation(module)) return "~ " + join(module.last_operation_shape, " x ");
+  return module.output_shape.empty() ? "-" : join(module.output_shape, " x ");
+}
+
 SummaryRow summary_row(const ModuleSummary& module) {
-  return {module.name, module.type, grouped(module.trainable + module.frozen),
-          module.output_shape.empty() ? "?" : join(module.output_shape, " x ")};
+  return {module.name, module.type, grouped(module.trainable + module.frozen), shape_cell(module)};
 }
 
 // Columns of names are left-aligned; the last column needs no padding.
@@ -41,6 +49,9 @@ std::string table_text(const ModelSummary& summary) {
   const std::array<int, 4> widths = widths_of(rows);
   std::string text;
   for (const SummaryRow& row : rows) text += padded_cells(row, widths) + '\n';
+  if (std::ranges::any_of(summary.modules, shows_last_operation)) {
+    text += "~ shape of the last operation with parameters; functions may follow in the module\n";
+  }
   text += grouped(summary.trainable) + " trainable parameters, " + grouped(summary.frozen) +
           " frozen; parameters take " + bytes_text(static_cast<double>(summary.parameter_bytes)) +
           ", buffers " + bytes_text(static_cast<double>(summary.buffer_bytes)) + '\n';

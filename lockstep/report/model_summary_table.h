@@ -9,8 +9,10 @@
 
 namespace lockstep::report {
 
-/// A row for each module, with its class, its number of parameters and the shape of its output ("?"
-/// if unknown), followed by the parameters and bytes of the whole model. Ends with a line feed.
+/// A row for each module, with its class, its number of parameters and the shape of its output,
+/// followed by the parameters and bytes of the whole model. "~" marks the shape of a module's last
+/// operation (ModuleSummary::last_operation_shape), "-" stands for a module whose call was not
+/// seen. Ends with a line feed.
 ///
 ///   name   type    parameters  output shape
 ///          Net          1,290  64 x 10

@@ -23,8 +23,21 @@ TEST(ModelSummaryTable, HasARowForEachModule) {
   EXPECT_EQ(table_text(sample_summary()),
             "name      type        parameters  output shape\n"
             "          Net              1,290  64 x 10\n"
-            "features  Sequential         640  ?\n"
+            "features  Sequential         640  -\n"
             "fc        Linear              10  64 x 10\n"
+            "1,280 trainable parameters, 10 frozen; parameters take 5.2 kB, buffers 48 B\n");
+}
+
+TEST(ModelSummaryTable, MarksShapesOfLastOperations) {
+  ModelSummary summary = sample_summary();
+  summary.modules[0].last_operation_shape = {64, 3, 5};
+  summary.modules[1].last_operation_shape = {64, 3, 5};
+  EXPECT_EQ(table_text(summary),
+            "name      type        parameters  output shape\n"
+            "          Net              1,290  64 x 10\n"
+            "features  Sequential         640  ~ 64 x 3 x 5\n"
+            "fc        Linear              10  64 x 10\n"
+            "~ shape of the last operation with parameters; functions may follow in the module\n"
             "1,280 trainable parameters, 10 frozen; parameters take 5.2 kB, buffers 48 B\n");
 }
 

@@ -260,8 +260,8 @@ bool owns_all(const torch::nn::Module& module, const ModuleSet& inside, const Pa
 }
 
 // A list of modules has no forward(), and neither has a plain Module.
-bool may_be_called(const torch::nn::Module& module) {
-  return !module.children().empty() && typeid(module) != typeid(torch::nn::Module) &&
+bool has_forward(const torch::nn::Module& module) {
+  return typeid(module) != typeid(torch::nn::Module) &&
          dynamic_cast<const torch::nn::ModuleListImpl*>(&module) == nullptr &&
          dynamic_cast<const torch::nn::ModuleDictImpl*>(&module) == nullptr;
 }
@@ -282,7 +282,7 @@ std::vector<Caller> callers_of(const std::vector<torch::nn::Module*>& modules) {
   std::vector<Caller> callers;
   for (const torch::nn::Module* module : modules) {
     Caller caller{.module = module, .is_model = module == modules.front()};
-    if (!caller.is_model && !may_be_called(*module)) continue;
+    if (!caller.is_model && (module->children().empty() || !has_forward(*module))) continue;
     add_descendants(*module, caller.inside);
     if (owns_all(*module, caller.inside, parents)) callers.push_back(std::move(caller));
   }
@@ -308,7 +308,51 @@ bool assign_lone_operations(ForwardRecord& record, const Caller& caller, OutputS
   return is_any;
 }
 
+using TensorSet = std::unordered_set<const c10::TensorImpl*>;
+
+TensorSet tensors_of(const torch::nn::Module& module) {
+  TensorSet tensors;
+  for (const auto& each : module.parameters()) tensors.insert(each.unsafeGetTensorImpl());
+  for (const auto& each : module.buffers()) tensors.insert(each.unsafeGetTensorImpl());
+  return tensors;
+}
+
+// The shape of the last step that uses `module` or one of its descendants, or their tensors
+// together with others.
+OutputShape last_operation_shape(const Steps& steps, const torch::nn::Module& module) {
+  ModuleSet inside;
+  add_descendants(module, inside);
+  TensorSet own = tensors_of(module);  // and what is computed from these alone
+  const auto is_own = [&own](const ForwardRecord::Value& each) {
+    return own.contains(each.tensor);
+  };
+  OutputShape shape;
+  for (const ForwardRecord::Step& step : steps) {
+    if (step.outputs.empty() || is_own(step.outputs.front())) continue;
+    if (step.module != nullptr) {
+      if (inside.contains(step.module)) shape = step.outputs.front().shape;
+    } else if (!step.inputs.empty() && std::ranges::all_of(step.inputs, is_own)) {
+      for (const ForwardRecord::Value& each : step.outputs) own.insert(each.tensor);
+    } else if (std::ranges::any_of(step.inputs, is_own)) {
+      shape = step.outputs.front().shape;
+    }
+  }
+  return shape;
+}
+
 }  // namespace
+
+OutputShapes last_operation_shapes(const ForwardRecord& record,
+                                   const std::vector<torch::nn::Module*>& modules,
+                                   const OutputShapes& known) {
+  OutputShapes shapes;
+  for (const torch::nn::Module* module : modules) {
+    if (known.contains(module) || !has_forward(*module)) continue;
+    OutputShape shape = last_operation_shape(record.steps(), *module);
+    if (!shape.empty()) shapes[module] = std::move(shape);
+  }
+  return shapes;
+}
 
 void add_data_flow_shapes(ForwardRecord& record, const std::vector<torch::nn::Module*>& modules,
                           const at::Tensor& output, OutputShapes& shapes) {

@@ -60,4 +60,10 @@ class ForwardRecord {
 void add_data_flow_shapes(ForwardRecord& record, const std::vector<torch::nn::Module*>& modules,
                           const at::Tensor& output, OutputShapes& shapes);
 
+/// For each of these modules with a forward() of its own that is not among the `known` ones, the
+/// shape of the last recorded operation that used one of its layers or parameters.
+OutputShapes last_operation_shapes(const ForwardRecord& record,
+                                   const std::vector<torch::nn::Module*>& modules,
+                                   const OutputShapes& known);
+
 }  // namespace lockstep::train

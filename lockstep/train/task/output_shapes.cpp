@@ -267,8 +267,8 @@ class LayerWatchScope {
 
 }  // namespace
 
-OutputShapes watch_output_shapes(torch::nn::Module& module,
-                                 const std::function<torch::Tensor()>& forward) {
+WatchedShapes watch_output_shapes(torch::nn::Module& module,
+                                  const std::function<torch::Tensor()>& forward) {
   Modules modules;
   collect_modules(module, modules);
   const auto sequentials = sequentials_of(modules);
@@ -290,7 +290,8 @@ OutputShapes watch_output_shapes(torch::nn::Module& module,
   add_sequentials(sequentials, observed.shapes);
   if (output.defined()) observed.shapes[&module] = output.sizes().vec();
   add_data_flow_shapes(observed.record, modules, output, observed.shapes);
-  return std::move(observed.shapes);
+  OutputShapes last = last_operation_shapes(observed.record, modules, observed.shapes);
+  return {.outputs = std::move(observed.shapes), .last_operations = std::move(last)};
 }
 
 }  // namespace lockstep::train

@@ -13,10 +13,15 @@ namespace lockstep::train {
 /// Output shapes by the module's address.
 using OutputShapes = std::unordered_map<const torch::nn::Module*, OutputShape>;
 
+struct WatchedShapes {
+  OutputShapes outputs{};
+  OutputShapes last_operations{};  ///< of modules that are not in `outputs`; see ModuleSummary
+};
+
 /// Calls `forward`, which runs `module` in this thread and returns its output or an undefined
 /// tensor, and returns the known shapes (see summarize.h). If a Sequential cannot be watched,
 /// `forward` is called a second time. Throws the errors of `forward`.
-OutputShapes watch_output_shapes(torch::nn::Module& module,
-                                 const std::function<torch::Tensor()>& forward);
+WatchedShapes watch_output_shapes(torch::nn::Module& module,
+                                  const std::function<torch::Tensor()>& forward);
 
 }  // namespace lockstep::train

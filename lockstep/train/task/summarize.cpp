@@ -44,16 +44,21 @@ std::int64_t bytes_of(const std::vector<torch::Tensor>& tensors) {
   return bytes;
 }
 
+OutputShape shape_among(const train::OutputShapes& shapes, const torch::nn::Module& module) {
+  const auto found = shapes.find(&module);
+  return found == shapes.end() ? OutputShape{} : found->second;
+}
+
 void add_modules(const torch::nn::Module& module, const std::string& name, int depth, int max_depth,
-                 const train::OutputShapes& shapes, std::vector<ModuleSummary>& to) {
+                 const train::WatchedShapes& shapes, std::vector<ModuleSummary>& to) {
   const Scalars scalars = scalars_of(module);
-  const auto shape = shapes.find(&module);
   to.push_back({.name = name,
                 .type = type_name_of(module),
                 .depth = depth,
                 .trainable = scalars.trainable,
                 .frozen = scalars.frozen,
-                .output_shape = shape == shapes.end() ? OutputShape{} : shape->second});
+                .output_shape = shape_among(shapes.outputs, module),
+                .last_operation_shape = shape_among(shapes.last_operations, module)});
   if (depth == max_depth) return;
   for (const auto& child : module.named_children()) {
     const std::string child_name = name.empty() ? child.key() : name + "." + child.key();
@@ -61,7 +66,7 @@ void add_modules(const torch::nn::Module& module, const std::string& name, int d
   }
 }
 
-train::OutputShapes shapes_of(torch::nn::Module& module, const SummaryForward& forward) {
+train::WatchedShapes shapes_of(torch::nn::Module& module, const SummaryForward& forward) {
   if (!forward) return {};
   const torch::NoGradGuard no_grad;
   const train::EvalScope eval(module);

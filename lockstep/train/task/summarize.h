@@ -33,6 +33,8 @@ using SummaryForward = std::function<torch::Tensor()>;
 ///   - LibTorch's activation, dropout, flattening and pooling layers, if the module that contains
 ///     them has only one of the class, and all such operations there have one shape;
 ///   - the model, if `forward` returns its output.
+/// For other modules with a forward() of their own, the shape of their last operation with a layer
+/// or a parameter is given (ModuleSummary::last_operation_shape).
 /// It is assumed that a module uses no other parameters than its own and its children's, and that
 /// registered layers are in use.
 /// Not thread-safe: nothing else may use the module meanwhile. Throws the errors of `forward`.

@@ -29,6 +29,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Not;
+using testing::Pair;
 
 TEST(DataFlowShapes, AreKnownOfAllModulesOfAResNet) {
   ResNet net = resnet18();
@@ -133,8 +134,8 @@ struct SummaryTransformer : torch::nn::Module {
 TEST(DataFlowShapes, AreKnownOfTheBlocksOfATransformer) {
   SummaryTransformer net;
   const torch::Tensor x = torch::zeros({2, 5, 8});
-  for (const auto& [name, shape] :
-       shapes_by_name(summarize(net, -1, [&] { return net.forward(x); }))) {
+  const ModelSummary summary = summarize(net, -1, [&] { return net.forward(x); });
+  for (const auto& [name, shape] : shapes_by_name(summary)) {
     OutputShape right = {2, 5, 8};
     if (name.ends_with("qkv")) right[2] = 24;
     if (name.ends_with("fc1") || name.ends_with("act")) right[2] = 32;
@@ -143,16 +144,24 @@ TEST(DataFlowShapes, AreKnownOfTheBlocksOfATransformer) {
     if (name == "second" || name == "second.mlp") right = {};
     EXPECT_EQ(shape, right) << name;
   }
+  EXPECT_THAT(
+      last_operations_by_name(summary),
+      ElementsAre(Pair("second", OutputShape{2, 5, 8}), Pair("second.mlp", OutputShape{2, 5, 8})));
 }
 
 // A net of the given modules, and the shapes that a summary finds if `forward` calls them.
+using NamedModules = std::map<std::string, std::shared_ptr<torch::nn::Module>>;
+
 template <class Forward>
-std::map<std::string, OutputShape> shapes_in(
-    const std::map<std::string, std::shared_ptr<torch::nn::Module>>& modules,
-    const Forward& forward) {
+ModelSummary summary_of(const NamedModules& modules, const Forward& forward) {
   torch::nn::Module net("Net");
   for (const auto& [name, module] : modules) net.register_module(name, module);
-  return shapes_by_name(summarize(net, -1, forward));
+  return summarize(net, -1, forward);
+}
+
+template <class Forward>
+std::map<std::string, OutputShape> shapes_in(const NamedModules& modules, const Forward& forward) {
+  return shapes_by_name(summary_of(modules, forward));
 }
 
 // A block of a Linear and an activation.
@@ -268,6 +277,56 @@ TEST(DataFlowShapes, AreThoseOfTheLastCall) {
     return large.mean() + block->forward(x.slice(2, 0, 3)).mean();
   });
   EXPECT_THAT(together.at("block"), IsEmpty()) << "both outputs are in use";
+}
+
+// A module of raw parameters, whose last operation has none.
+struct SummaryGate : torch::nn::Module {
+  torch::Tensor weight = register_parameter("weight", torch::ones({3, 4}));
+  torch::Tensor mean = register_buffer("mean", torch::zeros({3}));
+  torch::Tensor forward(const torch::Tensor& x) {
+    return (x.matmul(weight.t()) - mean).sigmoid().sum(1);
+  }
+};
+
+TEST(LastOperationShapes, AreThoseBeforeFunctionsThatMayBelongToTheCaller) {
+  const auto block = std::make_shared<SummaryLevel>(1, 4);
+  const auto gate = std::make_shared<SummaryGate>();
+  torch::nn::Linear fc(16, 4);
+  torch::nn::Dropout dropout;
+  torch::nn::ModuleList list(fc);
+  const torch::Tensor x = torch::zeros({2, 1, 6, 6});
+  const ModelSummary summary = summary_of(
+      {{"block", block}, {"gate", gate}, {"list", list.ptr()}, {"dropout", dropout.ptr()}},
+      [&] { return gate->forward(fc->forward(at::max_pool2d(block->forward(x), 3).flatten(1))); });
+  EXPECT_THAT(last_operations_by_name(summary),
+              ElementsAre(Pair("block", OutputShape{2, 4, 6, 6}), Pair("gate", OutputShape{2, 3})));
+  const auto down = std::make_shared<SummaryDown>(1, 4);
+  torch::nn::Conv2d deep(4, 4, 1), flat(4, 4, 1);
+  EXPECT_THAT(last_operations_by_name(
+                  summary_of({{"down", down}, {"deep", deep.ptr()}, {"flat", flat.ptr()}},
+                             [&] {
+                               const auto [skip, pooled] = down->forward(x);
+                               return flat->forward(skip).mean() + deep->forward(pooled).mean();
+                             })),
+              ElementsAre(Pair("down", OutputShape{2, 4, 6, 6})));
+}
+
+// Statistics that a module changes in place are not what it returns.
+struct SummaryCentre : torch::nn::Module {
+  torch::Tensor mean = register_buffer("mean", torch::zeros({4}));
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor centred = x - mean;
+    mean.mul_(0.9).add_(x.mean(0));
+    return centred.sum();
+  }
+};
+
+TEST(LastOperationShapes, AreNotThoseOfBuffersChangedInPlace) {
+  const auto centre = std::make_shared<SummaryCentre>();
+  const torch::Tensor x = torch::ones({2, 4});
+  EXPECT_THAT(
+      last_operations_by_name(summary_of({{"centre", centre}}, [&] { return centre->forward(x); })),
+      ElementsAre(Pair("centre", OutputShape{2, 4})));
 }
 
 // Without a forward() of their own, or with parts that others call.

@@ -14,4 +14,12 @@ inline std::map<std::string, OutputShape> shapes_by_name(const ModelSummary& sum
   return shapes;
 }
 
+inline std::map<std::string, OutputShape> last_operations_by_name(const ModelSummary& summary) {
+  std::map<std::string, OutputShape> shapes;
+  for (const ModuleSummary& module : summary.modules) {
+    if (!module.last_operation_shape.empty()) shapes[module.name] = module.last_operation_shape;
+  }
+  return shapes;
+}
+
 }  // namespace lockstep::train
