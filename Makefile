@@ -58,9 +58,10 @@ endif
 
 # No test needs the CUDA build, which therefore runs in the time that the tests leave the processors idle. Its output is
 # shown only if it fails.
-test-all: test sanitizers cuda-packages  ## also sanitizers, the CUDA build, torchvision, DALI and the installed package
+test-all: test sanitizers cuda-packages  ## also sanitizers, the CUDA build, torchvision, timm, DALI and the installed package
 	$(BOOTSTRAP) clang
 	$(BOOTSTRAP) oracles
+	$(BOOTSTRAP) zoo
 	-$(BOOTSTRAP) slurm
 	-$(BOOTSTRAP) chromium
 	@mkdir -p build/all
@@ -72,7 +73,7 @@ test-all: test sanitizers cuda-packages  ## also sanitizers, the CUDA build, tor
 # headers that the compiler reads. A failure is in the log, and is reported when test-all installs the same wheels in the
 # foreground, which takes no time if they are installed.
 wheels-ahead: bootstrap
-	@for what in $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,cuda) oracles; do $(BOOTSTRAP) $$what; done \
+	@for what in $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,cuda) oracles zoo; do $(BOOTSTRAP) $$what; done \
 	  </dev/null >.deps/ahead.log 2>&1 &
 
 # ctest's time limits for these tests suit the smaller selection that runs without LOCKSTEP_EXHAUSTIVE.

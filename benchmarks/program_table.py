@@ -9,6 +9,7 @@ lockstep::Optimizer, which calls the same kernel over flat memory. The column "w
 Figures are medians over the rounds of the median step in a round; a ratio is the median of the ratios of the rounds.
 """
 import argparse
+import inspect
 import pathlib
 import statistics
 import subprocess
@@ -72,6 +73,14 @@ NETS = {  # name: (title, net, inputs, threads)
 }
 
 
+def export(net, inputs, folder):
+    """Writes net.pt2 and inputs.pt to `folder`, for our programs."""
+    dynamic = None if len(inputs) == 1 else ({0: torch.export.Dim.DYNAMIC},)
+    argument = next(iter(inspect.signature(net.forward).parameters))
+    torch.export.save(torch.export.export(net, (inputs,), dynamic_shapes=dynamic, strict=False), folder / "net.pt2")
+    torch.save({argument: inputs.clone()}, folder / "inputs.pt")
+
+
 def eager(net, inputs, seconds):
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, fused=True)
     steps, passes = [], []
@@ -92,10 +101,7 @@ def measure(name, options, folder):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     net, inputs = make().train(), draw(batch)
-    dynamic = None if batch == 1 else ({0: torch.export.Dim.DYNAMIC},)
-    argument = next(iter(__import__("inspect").signature(net.forward).parameters))
-    torch.export.save(torch.export.export(net, (inputs,), dynamic_shapes=dynamic, strict=False), folder / "net.pt2")
-    torch.save({argument: inputs.clone()}, folder / "inputs.pt")
+    export(net, inputs, folder)
     rows = []
     for _ in range(options.rounds):
         ours = subprocess.run([options.build / "program_step", folder / "net.pt2", folder / "inputs.pt",

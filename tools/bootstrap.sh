@@ -270,7 +270,7 @@ install_peers() {
 }
 
 install_zoo() {
-  install_peers
+  (install_peers) || say "without torchvision, exported models of the zoo are not tested"
   make_venv .deps/zoo
   if ! has_package .deps/zoo timm 1.0.31 || ! has_package .deps/zoo transformers 5.24.0; then
     pip_install .deps/zoo --no-deps "${zoo_packages[@]}"

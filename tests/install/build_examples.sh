@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs Lockstep into an empty prefix and builds the examples against it as a user's project would, for
-# run_examples.sh and language_model_test.py.
+# run_examples.sh and the tests of single examples.
 #
 # Usage: build_examples.sh BUILD_DIR SOURCE_DIR WORK_DIR CMAKE_ARGUMENT...
 set -euo pipefail
@@ -84,5 +84,6 @@ build 06_sgd_by_hand sgd
 build 08_resnet50_on_two_devices resnet50
 build 09_trainer trainer
 build 11_two_inputs two_inputs
+build 12_python_model python_model
 if [[ -f $build/lockstep_download.so ]]; then cmake --build "$work/downloader" -j 1; fi
 wait "$others"

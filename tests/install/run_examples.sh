@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the examples that build_examples.sh has built, in every way that their READMEs name. The losses of 01 must agree;
-# the others check their own results. language_model_test.py runs 10. Programs linked to the package must find the
-# downloader in it.
+# the others check their own results, but 10, 11 and 12, which have tests in Python. Programs linked to the package must
+# find the downloader in it.
 #
 # Usage: run_examples.sh BUILD_DIR WORK_DIR PYTHON
 set -euo pipefail

@@ -43,6 +43,7 @@ from torch.utils import _pytree as pytree
 
 STEPS = 3
 LEARNING_RATE = 0.01
+SEED = 7
 EXPORT_BATCH = 6
 RUN_BATCH = 9
 
@@ -61,11 +62,27 @@ def loss_of(outputs):
     return sum(means[1:], means[0])
 
 
-def train(model, args, kwargs):
+def gradients(model):
+    return {f"grad.{name}": real(parameter.grad).clone()
+            for name, parameter in model.named_parameters(remove_duplicate=False) if parameter.grad is not None}
+
+
+def state(model):
+    return {f"state.{name}": real(tensor).clone() for name, tensor in model.state_dict().items()}
+
+
+@torch.no_grad()
+def step_sgd(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.add_(parameter.grad, alpha=-LEARNING_RATE)
+
+
+def train(model, args, kwargs, steps=STEPS):
     """What program_steps does, with eager Python."""
     results = {}
-    torch.manual_seed(7)
-    for step in range(STEPS):
+    torch.manual_seed(SEED)
+    for step in range(steps):
         model.zero_grad()
         outputs = tensors(model(*args, **kwargs))
         loss = loss_of(outputs)
@@ -73,18 +90,9 @@ def train(model, args, kwargs):
             loss.backward()
         if step == 0:
             results.update({f"output.{i}": real(output.detach()).clone() for i, output in enumerate(outputs)})
-        stepped = set()
-        with torch.no_grad():
-            for name, parameter in model.named_parameters(remove_duplicate=False):
-                if parameter.grad is None:
-                    continue
-                if step == 0:
-                    results[f"grad.{name}"] = real(parameter.grad).clone()
-                if id(parameter) not in stepped:
-                    stepped.add(id(parameter))
-                    parameter.add_(parameter.grad, alpha=-LEARNING_RATE)
-    results.update({f"state.{name}": real(tensor).clone() for name, tensor in model.state_dict().items()})
-    return results
+            results.update(gradients(model))
+        step_sgd(model)
+    return {**results, **state(model)}
 
 
 def named(name, value):

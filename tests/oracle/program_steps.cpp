@@ -1,14 +1,21 @@
-// Trains an exported program for a few steps, for program_oracle.py.
+// Trains an exported program for a few steps, for program_oracle.py and program_zoo.py.
 //
-// Usage: program_steps NET.pt2 INPUTS.pt OUTPUT.pt [train|eval] [STEPS] [clone | STAGES]
+// Usage: program_steps NET.pt2 INPUTS.pt OUTPUT.pt [train|eval] [STEPS]
+//                      [clone | STAGES | ddp | pipeline]
 //
 // INPUTS.pt has the arguments by their names. The loss is the sum of the mean squares of all
 // floating-point outputs. OUTPUT.pt gets the outputs and gradients of the first step, and the state
 // after STEPS steps of SGD.
+//
+// The last word says how to train: a clone of the program, or its stages one after another. With
+// `ddp`, each of two ranks has a half of the batch, and OUTPUT.pt gets the results of rank 0. With
+// `pipeline`, two stages run on two threads, with two micro-batches, and OUTPUT.pt gets the loss
+// instead of the outputs.
 #include <torch/autograd.h>
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -20,7 +27,11 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
+#include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/error.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/program/program.h>
 #include <lockstep/program/split.h>
 #include <lockstep/train/checkpoints/state_dict.h>
@@ -29,6 +40,8 @@
 namespace {
 
 constexpr double kLearningRate = 0.01;
+constexpr std::uint64_t kSeed = 7;
+constexpr int kParts = 2;  // ranks, or stages and micro-batches of a pipeline
 
 torch::Tensor as_real(const torch::Tensor& tensor) {
   return tensor.is_complex() ? torch::view_as_real(tensor) : tensor;
@@ -91,72 +104,169 @@ torch::Tensor loss_of(const std::vector<torch::Tensor>& outputs) {
   return loss;
 }
 
-void run(int argc, char** argv) {
-  if (argc < 4) throw lockstep::ConfigError("usage: program_steps NET.pt2 INPUTS.pt OUTPUT.pt");
-  at::set_num_threads(1);
-  lockstep::Program net(argv[1]);
-  const std::string mode = argc > 4 ? argv[4] : "";
-  const int steps = argc > 5 ? std::atoi(argv[5]) : 3;
-  if (mode == "train") net->train();
-  if (mode == "eval") net->eval();
-  const std::string how = argc > 6 ? argv[6] : "";
-  std::optional<Stages> stages;
-  if (how == "clone") {
-    net = lockstep::Program(std::dynamic_pointer_cast<lockstep::ProgramImpl>(net->clone()));
-  }
-  if (!how.empty() && how != "clone") stages.emplace(net, std::atoi(how.c_str()));
-  lockstep::NamedInputs inputs;
-  for (const auto& [name, tensor] : lockstep::load_state_dict_file(argv[2])) inputs[name] = tensor;
+struct Settings {
+  std::string net, inputs, output, mode, how;
+  int steps = 3;
+};
 
-  lockstep::StateDict results;
-  torch::manual_seed(7);
+lockstep::Program load_net(const Settings& settings) {
+  at::set_num_threads(1);
+  lockstep::Program net(settings.net);
+  if (settings.mode == "train") net->train();
+  if (settings.mode == "eval") net->eval();
+  return net;
+}
+
+lockstep::NamedInputs load_inputs(const Settings& settings) {
+  lockstep::NamedInputs inputs;
+  for (const auto& [name, tensor] : lockstep::load_state_dict_file(settings.inputs)) {
+    inputs[name] = tensor;
+  }
+  return inputs;
+}
+
+Values in_order(const lockstep::Program& net, const lockstep::NamedInputs& inputs) {
+  Values values;
+  for (const auto& input : net->inputs()) values.push_back(inputs.at(input.name).toTensor());
+  return values;
+}
+
+// Collects what OUTPUT.pt gets.
+class Results {
+ public:
+  void add_outputs(const Values& outputs) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      add("output." + std::to_string(i), outputs[i].detach());
+    }
+  }
+  void add_gradients(const lockstep::Program& net) {
+    for (const auto& item : net->named_parameters()) {
+      if (item.value().grad().defined()) add("grad." + item.key(), item.value().grad());
+    }
+  }
+  void save(const lockstep::Program& net, const std::string& path) {
+    for (const auto& [name, tensor] : lockstep::state_dict(*net)) add("state." + name, tensor);
+    lockstep::save_torch_file(path, state_);
+  }
+
+ private:
+  void add(const std::string& name, const torch::Tensor& tensor) {
+    state_.emplace_back(name, as_real(tensor).contiguous().clone());
+  }
+
+  lockstep::StateDict state_;
+};
+
+void step_sgd(const lockstep::Program& net) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> stepped;  // tied parameters have several names
+  for (const torch::Tensor& parameter : net->parameters()) {
+    const auto is_same = [&](const auto& other) { return other.is_same(parameter); };
+    if (!parameter.grad().defined()) continue;
+    if (std::any_of(stepped.begin(), stepped.end(), is_same)) continue;
+    stepped.push_back(parameter);
+    parameter.add_(parameter.grad(), -kLearningRate);
+  }
+}
+
+// Calls pass(), which runs forward and backward and returns the outputs, before each step of SGD.
+template <class Pass>
+Results train(lockstep::Program net, int steps, Pass&& pass) {
+  Results results;
   for (int step = 0; step < steps; ++step) {
     net->zero_grad();
-    std::vector<torch::Tensor> outputs;
+    const Values outputs = pass();
+    if (step == 0) results.add_outputs(outputs);
+    if (step == 0) results.add_gradients(net);
+    step_sgd(net);
+  }
+  return results;
+}
+
+void train_in_one_process(const Settings& settings) {
+  lockstep::Program net = load_net(settings);
+  std::optional<Stages> stages;
+  if (settings.how == "clone") {
+    net = lockstep::Program(std::dynamic_pointer_cast<lockstep::ProgramImpl>(net->clone()));
+  } else if (!settings.how.empty()) {
+    stages.emplace(net, std::atoi(settings.how.c_str()));
+  }
+  const lockstep::NamedInputs inputs = load_inputs(settings);
+  torch::manual_seed(kSeed);
+  Results results = train(net, settings.steps, [&] {
+    Values outputs;
     if (stages) {
-      Values values;
-      for (const auto& input : net->inputs()) values.push_back(inputs.at(input.name).toTensor());
-      outputs = stages->forward(values);
+      outputs = stages->forward(in_order(net, inputs));
     } else {
       collect(net->forward(inputs), outputs);
     }
     const torch::Tensor loss = loss_of(outputs);
-    const bool has_gradients = loss.defined() && loss.requires_grad();
-    if (has_gradients) loss.backward();
-    if (has_gradients && stages) stages->backward();
-    if (step == 0) {
-      for (std::size_t i = 0; i < outputs.size(); ++i) {
-        results.emplace_back("output." + std::to_string(i),
-                             as_real(outputs[i].detach()).contiguous().clone());
-      }
-    }
-    const torch::NoGradGuard no_grad;
-    std::vector<torch::Tensor> stepped;
-    for (const auto& item : net->named_parameters()) {
-      const torch::Tensor& parameter = item.value();
-      if (!parameter.grad().defined()) continue;
-      if (step == 0) {
-        results.emplace_back("grad." + item.key(), as_real(parameter.grad()).clone());
-      }
-      const bool is_tied = std::any_of(stepped.begin(), stepped.end(),
-                                       [&](const auto& other) { return other.is_same(parameter); });
-      if (is_tied) continue;
-      stepped.push_back(parameter);
-      parameter.add_(parameter.grad(), -kLearningRate);
-    }
+    if (!loss.defined() || !loss.requires_grad()) return outputs;
+    loss.backward();
+    if (stages) stages->backward();
+    return outputs;
+  });
+  results.save(net, settings.output);
+}
+
+void train_rank(const Settings& settings) {
+  auto group = lockstep::init_process_group();
+  lockstep::Program net = load_net(settings);
+  lockstep::NamedInputs inputs = load_inputs(settings);
+  for (auto& [name, value] : inputs) {
+    value = value.toTensor().chunk(group.size())[static_cast<std::size_t>(group.rank())];
   }
-  for (const auto& [name, tensor] : lockstep::state_dict(*net)) {
-    results.emplace_back("state." + name, as_real(tensor).clone());
+  // Some models do not use all of their parameters.
+  lockstep::DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+  torch::manual_seed(kSeed + static_cast<std::uint64_t>(group.rank()));
+  Results results = train(net, settings.steps, [&] {
+    Values outputs;
+    collect(ddp.forward(inputs), outputs);
+    loss_of(outputs).backward();
+    return outputs;
+  });
+  if (group.rank() == 0) results.save(net, settings.output);
+  group.barrier();
+}
+
+void train_pipeline(const Settings& settings) {
+  lockstep::Program net = load_net(settings);
+  lockstep::Pipeline pipe(lockstep::pipeline::stage_modules(lockstep::split(net, kParts)),
+                          {torch::kCPU, torch::kCPU},
+                          {.micro_batches = kParts, .threads_per_worker = 1});
+  const Values x = in_order(net, load_inputs(settings));
+  const torch::Tensor y = torch::zeros({x.at(0).size(0)});  // the loss has no targets
+  const auto criterion = [](const Values& outputs, const torch::Tensor& /*y*/) {
+    return loss_of(outputs);
+  };
+  Results results = train(net, settings.steps, [&] { return Values{pipe.step(criterion, x, y)}; });
+  results.save(net, settings.output);
+}
+
+int run(int argc, char** argv) {
+  if (argc < 4) throw lockstep::ConfigError("usage: program_steps NET.pt2 INPUTS.pt OUTPUT.pt");
+  const auto word = [&](int i) { return std::string(i < argc ? argv[i] : ""); };
+  const Settings settings{.net = word(1),
+                          .inputs = word(2),
+                          .output = word(3),
+                          .mode = word(4),
+                          .how = word(6),
+                          .steps = argc > 5 ? std::atoi(argv[5]) : 3};
+  if (settings.how == "ddp") {
+    const auto result =
+        lockstep::launch_ranks({.nproc_per_node = kParts}, [&] { train_rank(settings); });
+    if (!result.ok()) std::fprintf(stderr, "error: %s\n", result.message.c_str());
+    return result.exit_code;
   }
-  lockstep::save_torch_file(argv[3], results);
+  settings.how == "pipeline" ? train_pipeline(settings) : train_in_one_process(settings);
+  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    run(argc, argv);
-    return 0;
+    return run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", lockstep::first_line(error).c_str());
     return lockstep::exit_code(error);

@@ -157,7 +157,7 @@ class MakefileTest(unittest.TestCase):
         self.assertNotIn("cmake --preset cuda", self.make("test-all", LOCKSTEP_SKIP_CUDA="1")[1])
 
     def test_all_installs_wheels_beside_the_first_build(self):
-        for variables, wheels in ({}, "cuda oracles"), ({"LOCKSTEP_SKIP_CUDA": "1"}, "oracles"):
+        for variables, wheels in ({}, "cuda oracles zoo"), ({"LOCKSTEP_SKIP_CUDA": "1"}, "oracles zoo"):
             self.assertEqual(self.make("-n", "test", "test-all", **variables)[0], 0)
             self.assertRegex(self.output, rf"(?s)for what in +{wheels}; do.* &\n.*cmake --build build/release")
 
