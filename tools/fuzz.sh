@@ -13,7 +13,7 @@ seconds=${1:-300}
 shift || true
 formats=("$@")
 if [[ ${#formats[@]} == 0 ]]; then
-  formats=(checkpoint_manifest cifar cifar100 exported_graph gzip idx jpeg pack pickle png pt2_file safetensors
+  formats=(checkpoint_manifest cifar cifar100 exported_graph gzip idx jpeg npy pack pickle png pt2_file safetensors
            size_expression torch_file)
 fi
 compiler=${CXX:-$(command -v clang++ || command -v clang++-14 || true)}

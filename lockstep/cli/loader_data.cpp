@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 const recipes::Recipe* recipe_named(const std::string& name) {
   for (const recipes::Recipe& recipe : recipes::all_recipes()) {
-    if (recipe.name == name) return &recipe;
+    if (recipe.name == name && !recipe.needs_program) return &recipe;
   }
   return nullptr;
 }

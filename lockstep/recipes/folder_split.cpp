@@ -59,18 +59,8 @@ struct FolderParts {
 bool has_part(const fs::path& directory, const char* name, std::string_view ending) {
   std::error_code ignored;
   const fs::path part = directory / lockstep::str(name, ending);
-  return ending == kPackEnding ? fs::is_regular_file(part, ignored)
-                               : fs::is_directory(part, ignored);
-}
-
-// The names of the validation parts beside train; empty if there are not both.
-std::vector<std::string> validation_parts(const fs::path& directory, std::string_view ending) {
-  std::vector<std::string> found;
-  if (!has_part(directory, "train", ending)) return found;
-  for (const char* name : kValidationParts) {
-    if (has_part(directory, name, ending)) found.push_back(lockstep::str(name, ending));
-  }
-  return found;
+  return ending == kFolderEnding ? fs::is_directory(part, ignored)
+                                 : fs::is_regular_file(part, ignored);
 }
 
 // "photos" for "somewhere/photos" and "somewhere/photos/".
@@ -297,14 +287,7 @@ FolderParts split_by_class(const ImageDataset& all, std::vector<std::int64_t> qu
 
 FolderParts split_at_random(const ImageDataset& all, const RecipeDataOptions& options,
                             const std::string& recipe) {
-  const double fraction = options.validation_fraction.value_or(kValidationFraction);
-  const auto validated =
-      static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(all.size())));
-  if (validated < 1 || validated >= all.size()) {
-    throw ConfigError(lockstep::str(recipe, ": a validation fraction of ", fraction, " of ",
-                                    image_count(all.size()), " is ", image_count(validated),
-                                    "; each part needs at least 1 image"));
-  }
+  const std::int64_t validated = validation_count(all.size(), options, recipe, "image");
   const std::optional<std::vector<std::int64_t>> quotas = validated_of_classes(all, validated);
   tell(options, lockstep::str("split by seed ", options.seed, ": ",
                               image_count(all.size() - validated), " to train on, ",
@@ -430,6 +413,26 @@ RecipeData load_own_split(const fs::path& directory, const PartNames& names,
 }
 
 }  // namespace
+
+std::vector<std::string> validation_parts(const fs::path& directory, std::string_view ending) {
+  std::vector<std::string> found;
+  if (!has_part(directory, "train", ending)) return found;
+  for (const char* name : kValidationParts) {
+    if (has_part(directory, name, ending)) found.push_back(lockstep::str(name, ending));
+  }
+  return found;
+}
+
+std::int64_t validation_count(std::int64_t samples, const RecipeDataOptions& options,
+                              const std::string& recipe, const std::string& noun) {
+  const double fraction = options.validation_fraction.value_or(kValidationFraction);
+  const auto count =
+      static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(samples)));
+  if (count >= 1 && count < samples) return count;
+  throw ConfigError(lockstep::str(
+      recipe, ": a validation fraction of ", fraction, " of ", report::count_of(samples, noun),
+      " is ", report::count_of(count, noun), "; each part needs at least 1 ", noun));
+}
 
 RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
   if (!options.directory) {

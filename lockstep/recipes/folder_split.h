@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/recipes/recipe.h>
@@ -43,6 +45,19 @@ struct FolderSplitOptions {
 /// errors of load_image_folder() and load_packed_images(), and DataError if train and val have
 /// different classes, or the images of a pack are not as `wanted`.
 RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplitOptions& wanted);
+
+/// The names of the parts of a folder that has a training part and at least one validation part,
+/// without the training part and in order of preference: "val", "valid", "validation" and "test",
+/// each with `ending`. Parts are folders if `ending` is empty, and otherwise files. Empty if the
+/// folder is not divided in this way.
+std::vector<std::string> validation_parts(const std::filesystem::path& directory,
+                                          std::string_view ending);
+
+/// How many of `samples` are for validation, by RecipeDataOptions::validation_fraction. Throws
+/// ConfigError, which begins with `recipe` and calls a sample `noun`, if that leaves a part without
+/// samples.
+std::int64_t validation_count(std::int64_t samples, const RecipeDataOptions& options,
+                              const std::string& recipe, const std::string& noun);
 
 /// Whether load_folder_split() would read packs at `path`: a file is a pack.
 bool holds_packs(const std::filesystem::path& path);

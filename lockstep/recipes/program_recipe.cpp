@@ -23,16 +23,19 @@ torch::Tensor forward_of(torch::nn::Module& module, const torch::Tensor& images)
   return result_of(dynamic_cast<ProgramImpl&>(module).forward(images));
 }
 
-std::vector<pipeline::StageModule> cut_program(const Program& net, int count) {
+}  // namespace
+
+std::vector<pipeline::StageModule> cut_program(const Program& net, int count,
+                                               ProgramResult result) {
   // By bytes, because measured times differ between ranks, which must cut at the same places.
   std::vector<Program> parts = split(net, count, {.by_time = false});
   std::vector<pipeline::StageModule> stages;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::shared_ptr<ProgramImpl> part = parts[i].ptr();
     const bool is_last = i + 1 == parts.size();
-    stages.emplace_back(part, [part, is_last](const Tensors& inputs) -> Tensors {
+    stages.emplace_back(part, [part, is_last, result](const Tensors& inputs) -> Tensors {
       ProgramOutput output = part->forward(inputs);
-      if (is_last) return {result_of(output)};
+      if (is_last) return {result(output)};
       Tensors tensors;
       each_tensor(output, [&](const torch::Tensor& tensor) { tensors.push_back(tensor); });
       return tensors;
@@ -41,7 +44,7 @@ std::vector<pipeline::StageModule> cut_program(const Program& net, int count) {
   return stages;
 }
 
-std::string shape_text(const program::TensorSignature& tensor) {
+std::string tensor_text(const program::TensorSignature& tensor) {
   std::string text = tensor.dtype + " [";
   for (std::size_t i = 0; i < tensor.sizes.size(); ++i) {
     text += lockstep::str(i == 0 ? "" : ", ",
@@ -50,7 +53,27 @@ std::string shape_text(const program::TensorSignature& tensor) {
   return text + "]";
 }
 
-}  // namespace
+ImageSize program_image_size(const std::string& owner, const std::string& path,
+                             const program::TensorSignature& images, std::int64_t channels,
+                             std::optional<std::int64_t> size, std::int64_t default_size) {
+  const auto fail = [&](const auto&... values) {
+    throw ConfigError(lockstep::str(owner, ": ", path, ' ', values...));
+  };
+  if (images.sizes.size() != 4 || images.dtype != "float32" || images.sizes[1] != channels) {
+    fail("takes ", tensor_text(images), ", expected images, float32 [N, ", channels, ", H, W]");
+  }
+  if (images.sizes[0]) {
+    fail("was exported for batches of ", *images.sizes[0],
+         "; export it with dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)");
+  }
+  const std::int64_t height = images.sizes[2].value_or(size.value_or(default_size));
+  const std::int64_t width = images.sizes[3].value_or(size.value_or(default_size));
+  if (size && (height != *size || width != *size)) {
+    fail("was exported for images of ", height, "x", width, " pixels, but the image size is ",
+         *size);
+  }
+  return {static_cast<int>(height), static_cast<int>(width)};
+}
 
 ImageProgram read_image_program(const std::string& owner, const std::string& path,
                                 std::optional<std::int64_t> size, std::int64_t default_size) {
@@ -61,22 +84,10 @@ ImageProgram read_image_program(const std::string& owner, const std::string& pat
   if (signature.inputs.size() != 1) {
     fail("takes ", signature.inputs.size(), " tensors, expected one batch of images");
   }
-  const program::TensorSignature& images = signature.inputs.front();
-  if (images.sizes.size() != 4 || images.dtype != "float32" || images.sizes[1] != 3) {
-    fail("takes ", shape_text(images), ", expected images, float32 [N, 3, H, W]");
-  }
-  if (images.sizes[0]) {
-    fail("was exported for batches of ", *images.sizes[0],
-         "; export it with dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)");
-  }
+  const ImageSize side =
+      program_image_size(owner, path, signature.inputs.front(), 3, size, default_size);
   if (signature.outputs.empty()) fail("returns no tensor");
-  ImageProgram program{.path = path};
-  program.height = images.sizes[2].value_or(size.value_or(default_size));
-  program.width = images.sizes[3].value_or(size.value_or(default_size));
-  if (size && (program.height != *size || program.width != *size)) {
-    fail("was exported for images of ", program.height, "x", program.width,
-         " pixels, but the image size is ", *size);
-  }
+  ImageProgram program{.path = path, .height = side.height, .width = side.width};
   const program::TensorSignature* output = &signature.outputs.front();
   for (const auto& each : signature.outputs) {
     if (each.name == kLogits) output = &each;
@@ -93,16 +104,17 @@ std::unique_ptr<Task> make_program_classifier(const ImageProgram& program,
                                     "; export the model with num_classes=", num_classes));
   }
   const Program net(program.path);
-  return std::make_unique<ClassificationTask>(net.ptr(), forward_of,
-                                              ClassificationLoss::kCrossEntropy,
-                                              [net](int count) { return cut_program(net, count); });
+  return std::make_unique<ClassificationTask>(
+      net.ptr(), forward_of, ClassificationLoss::kCrossEntropy,
+      [net](int count) { return cut_program(net, count, result_of); });
 }
 
 std::unique_ptr<Task> make_program_autoencoder(const ImageProgram& program,
                                                const Normalize& normalize) {
   const Program net(program.path);
-  return std::make_unique<AutoencoderTask>(net.ptr(), forward_of, normalize,
-                                           [net](int count) { return cut_program(net, count); });
+  return std::make_unique<AutoencoderTask>(net.ptr(), forward_of, normalize, [net](int count) {
+    return cut_program(net, count, result_of);
+  });
 }
 
 }  // namespace lockstep::recipes

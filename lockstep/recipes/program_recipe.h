@@ -5,14 +5,33 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <lockstep/data/augment/augment.h>
+#include <lockstep/parallel/pipeline/stage_module.h>
+#include <lockstep/program/program.h>
+#include <lockstep/program/signature.h>
 #include <lockstep/train/task/task.h>
 
 namespace lockstep::recipes {
 
 /// The largest number of stages that a program may be cut into; split() knows whether it can.
 inline constexpr int kMostStagesOfPrograms = 256;
+
+/// Text such as "float32 [any, 3, 64, 64]".
+std::string tensor_text(const program::TensorSignature& tensor);
+
+/// Stages of a program whose last one returns a single tensor, which `result` selects.
+using ProgramResult = const torch::Tensor& (*)(const ProgramOutput& output);
+std::vector<pipeline::StageModule> cut_program(const Program& net, int count, ProgramResult result);
+
+/// The size of the images that a program takes; `size` is their side if the export has not fixed
+/// it.
+/// Throws ConfigError, which begins with `owner` and the path, unless they are float32
+/// [N, `channels`, H, W] of that size with any number of images.
+ImageSize program_image_size(const std::string& owner, const std::string& path,
+                             const program::TensorSignature& images, std::int64_t channels,
+                             std::optional<std::int64_t> size, std::int64_t default_size);
 
 /// The only input of a program for images, and its first output.
 struct ImageProgram {

@@ -8,8 +8,9 @@
 namespace lockstep::recipes {
 
 const std::vector<Recipe>& all_recipes() {
-  static const std::vector<Recipe> all = {mnist_recipe(), cifar10_recipe(), classify_recipe(),
-                                          autoencoder_recipe(), resnet50_split_recipe()};
+  static const std::vector<Recipe> all = {mnist_recipe(),    cifar10_recipe(),
+                                          classify_recipe(), autoencoder_recipe(),
+                                          program_recipe(),  resnet50_split_recipe()};
   return all;
 }
 
@@ -36,6 +37,13 @@ Recipe chosen_recipe(const std::string& name, const RecipeChoices& choices) {
     throw ConfigError(lockstep::str("recipe ", name, ": the model '", *choices.model,
                                     "' and the program ", *choices.program, " cannot be combined"));
   }
+  if (recipe.needs_program && !choices.program) {
+    throw ConfigError(lockstep::str("recipe ", name, " trains the model of a program, got none"));
+  }
+  if (choices.inputs && !recipe.needs_program) {
+    throw ConfigError(lockstep::str("recipe ", name, " knows the inputs of its model; got '",
+                                    *choices.inputs, "' for them"));
+  }
   if (!choices.model && !choices.image_size && !choices.program) return recipe;
   if (recipe.choose) return recipe.choose(choices);
   throw ConfigError(lockstep::str("recipe ", name, " takes images of ", recipe.input.height, "x",
@@ -50,6 +58,12 @@ RecipeChoices choices_from(const std::map<std::string, std::string>& texts) {
   }
   if (const auto program = texts.find(kProgramChoice); program != texts.end()) {
     choices.program = program->second;
+  }
+  if (const auto inputs = texts.find(kInputsChoice); inputs != texts.end()) {
+    choices.inputs = inputs->second;
+  }
+  if (const auto images = texts.find(kImagesChoice); images != texts.end()) {
+    choices.images = images->second;
   }
   if (const auto found = texts.find(kImageSizeChoice); found != texts.end()) {
     const std::string& text = found->second;

@@ -14,10 +14,12 @@
 #include <vector>
 
 #include <lockstep/data/augment/augment.h>
+#include <lockstep/data/datasets/batch_dataset.h>
 #include <lockstep/data/datasets/dataset.h>
 #include <lockstep/data/files/download.h>
 #include <lockstep/formats/image.h>
 #include <lockstep/optim/options.h>
+#include <lockstep/parallel/pipeline/stage_module.h>
 #include <lockstep/train/optimization/schedule.h>
 #include <lockstep/train/task/task.h>
 
@@ -63,16 +65,25 @@ struct RecipeDataOptions {
   std::function<void(const std::string&)> message{};
 };
 
+/// Samples that are rows of tensors: a batch has a tensor for each input of the model.
+struct TensorParts {
+  std::shared_ptr<const BatchDataset<Tensors>> train{};
+  std::shared_ptr<const BatchDataset<Tensors>> validation{};
+};
+
 struct RecipeData {
-  std::string description{};  ///< describes the training data in words
-  ImageDataset train;
+  std::string description{};                  ///< describes the training data in words
+  ImageDataset train{};                       ///< without images if there are `tensors`
   std::function<ImageDataset()> load_test{};  ///< called when the test images are first needed
   /// Identifies the names of the images, or the contents of packs, and their split into training
   /// and validation images: equal fingerprints mean equal names (contents) and split. Empty: not
   /// available.
   std::string fingerprint{};
-  bool is_split_at_random = false;  ///< otherwise the folder has its own split
-  double seconds_to_open = 0;       ///< time taken to find, list and open the data
+  bool is_split_at_random = false;       ///< otherwise the folder has its own split
+  double seconds_to_open = 0;            ///< time taken to find, list and open the data
+  std::optional<TensorParts> tensors{};  ///< in the place of images (Recipe::make_tensor_task)
+
+  std::int64_t training_samples() const { return tensors ? tensors->train->size() : train.size(); }
 };
 
 struct TaskOptions {
@@ -87,6 +98,8 @@ struct TaskOptions {
 inline constexpr const char* kModelChoice = "model";
 inline constexpr const char* kImageSizeChoice = "image_size";
 inline constexpr const char* kProgramChoice = "program";
+inline constexpr const char* kInputsChoice = "inputs";
+inline constexpr const char* kImagesChoice = "images";
 
 /// Share of the images of a folder or pack used for validation, unless specified otherwise.
 inline constexpr double kValidationFraction = 0.2;
@@ -96,6 +109,11 @@ struct RecipeChoices {
   std::optional<std::string> model{};
   std::optional<std::int64_t> image_size{};  ///< side of the model's images in pixels
   std::optional<std::string> program{};      ///< file of an exported program, the model to train
+  /// Which inputs of the program get images and labels: "NAME=images,NAME=labels". Absent: its data
+  /// are tensors.
+  std::optional<std::string> inputs{};
+  /// One of known_images(), whose images `inputs` are. Absent: those of a folder or pack.
+  std::optional<std::string> images{};
 };
 
 /// Immutable. load_data() does not start LibTorch threads, so a launcher may call it before it
@@ -119,10 +137,15 @@ struct Recipe {
   /// The largest number of stages that OutputTask::stages() supports; 0: the model cannot be cut.
   int max_stages = 0;
   std::function<std::unique_ptr<Task>(const TaskOptions& options)> make_task{};
+  /// In the place of make_task if the data are RecipeData::tensors.
+  std::function<std::unique_ptr<BatchTask<Tensors>>(const TaskOptions& options)> make_tensor_task{};
   /// Names for RecipeChoices::model; empty: the recipe has one model.
   std::vector<std::string> models{};
   /// Whether RecipeChoices::program can replace the model.
   bool takes_program = false;
+  /// Whether the recipe has no model of its own and can only train RecipeChoices::program, which
+  /// returns its loss and may have RecipeChoices::inputs. Its task is no OutputTask.
+  bool needs_program = false;
   /// Returns the recipe for other choices. Empty if the recipe has one model of one size. Throws
   /// ConfigError for a model that is not among `models`, and for a size that the model does not
   /// support.
@@ -152,5 +175,9 @@ Recipe cifar10_recipe();
 Recipe resnet50_split_recipe();
 Recipe classify_recipe(const RecipeChoices& choices = {});
 Recipe autoencoder_recipe(const RecipeChoices& choices = {});
+Recipe program_recipe(const RecipeChoices& choices = {});
+
+/// The recipes whose images a program can be trained on: names for RecipeChoices::images.
+const std::vector<std::string>& known_images();
 
 }  // namespace lockstep::recipes

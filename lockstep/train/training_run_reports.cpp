@@ -87,8 +87,8 @@ void TrainingRun::summarize_module() {
   }
   summary_ = summarize(module, options_.model_summary_depth, [&] {
     const AutocastScope autocast(options_.precision, device.type());
-    if (auto* const with_output = dynamic_cast<OutputTask*>(&task_)) {
-      return with_output->forward(module, batch.batch<Batch>().images);
+    if (auto* const with_output = dynamic_cast<detail::OutputTaskBase*>(&task_)) {
+      return with_output->output(module, with_output->output_batch(batch).inputs);
     }
     Metrics ignored(task_.metrics());
     task_.loaded_evaluation_step(batch, ignored);

@@ -234,11 +234,14 @@ TEST(Help, OfARecipeBeginsWithItsOwnOptions) {
   const RecipeHelp cases[] = {
       {"mnist",
        {"--weights", "--val-fraction", "--cache", "--no-fused-kernels"},
-       {"--model", "--image-size", "--decoding", "--memory-format"}},
+       {"--model", "--image-size", "--decoding", "--memory-format", "--program", "--inputs"}},
+      {"program",
+       {"--program", "--inputs", "--image-size", "--weights", "--val-fraction", "--decoding"},
+       {"--model", "--no-fused-kernels", "--memory-format"}},
       {"classify",
-       {"--model", "--image-size", "--weights", "--val-fraction", "--cache", "--memory-format",
-        "--max-image-pixels", "--decoding", "--exif-transpose"},
-       {"--no-fused-kernels"}},
+       {"--model", "--program", "--image-size", "--weights", "--val-fraction", "--cache",
+        "--memory-format", "--max-image-pixels", "--decoding", "--exif-transpose"},
+       {"--no-fused-kernels", "--inputs"}},
       {"resnet50-split",
        {"--weights", "--val-fraction", "--decoding"},
        {"--model", "--no-fused-kernels"}}};

@@ -62,8 +62,8 @@ TEST_P(Fuzz, EveryTruncationIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Parsers, Fuzz,
                          ::testing::Values("checkpoint_manifest", "cifar", "cifar100", "gzip",
-                                           "idx", "jpeg", "pack", "pickle", "png", "safetensors",
-                                           "torch_file"),
+                                           "idx", "jpeg", "npy", "pack", "pickle", "png",
+                                           "safetensors", "torch_file"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -1,7 +1,7 @@
 """Nets that Python exports are trained by the program: with all strategies alike, and back in Python.
 
-Usage: program_train_test.py LOCKSTEP, the program. Exits with 77 (skipped) and the reason if Python lacks torch or
-safetensors.
+Usage: program_train_test.py LOCKSTEP, the program. Exits with 77 (skipped) and the reason if Python lacks torch,
+NumPy or safetensors.
 """
 import json
 import os
@@ -13,6 +13,7 @@ import unittest
 import zlib
 
 try:
+    import numpy
     import safetensors.torch
     import torch
     from torch import nn
@@ -49,6 +50,67 @@ class Copy(nn.Module):
         return torch.sigmoid(self.conv(x))
 
 
+class Language(nn.Module):
+    """Returns its loss over tokens, as the models of Hugging Face do with labels."""
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(24, 16)
+        self.block1 = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+        self.block2 = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+        self.head = nn.Linear(16, 24)
+
+    def forward(self, input_ids, labels):
+        x = self.embedding(input_ids)
+        x = x + self.block1(x)
+        logits = self.head(x + self.block2(x))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+        return {"logits": logits, "loss": loss}
+
+
+class Labelled(nn.Module):
+    """Takes images and labels, and returns the loss first."""
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 8, 3, stride=2)
+        self.pool = nn.AdaptiveAvgPool2d(2)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, pixel_values, labels):
+        scores = self.head(self.pool(torch.relu(self.conv(pixel_values))).flatten(1))
+        return nn.functional.cross_entropy(scores, labels), scores
+
+
+def export(net, example, path):
+    free = {0: torch.export.Dim.DYNAMIC}
+    exported = torch.export.export(net.train(), example, dynamic_shapes=tuple(free for _ in example))
+    torch.export.save(exported, path)
+
+
+def token_samples(count, seed):
+    """Whose first token is not predicted, so that all samples have the same number of predicted tokens."""
+    tokens = torch.randint(24, (count, 7), generator=torch.Generator().manual_seed(seed))
+    labels = tokens[:, 1:].clone()
+    labels[:, 0] = -100
+    return {"input_ids": tokens[:, :-1].to(torch.int32), "labels": labels}
+
+
+def trained_in_python(net, batches):
+    """A plain loop with SGD."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    for batch in batches:
+        optimizer.zero_grad()
+        output = net(*batch)
+        (output["loss"] if isinstance(output, dict) else output[0]).backward()
+        optimizer.step()
+    return net.state_dict()
+
+
+def shuffled_batches(tensors, count):
+    """The first batches of 8 of an epoch in the order of DistributedSampler with seed 0."""
+    order = torch.randperm(len(tensors[0]), generator=torch.Generator().manual_seed(0))
+    return [[tensor[order[8 * i:8 * i + 8]] for tensor in tensors] for i in range(count)]
+
+
 def write_png(path, shade):
     rows = b"".join(b"\0" + bytes((shade * 70 + x * (shade + 2) + y * 5 + c * 30) % 256
                                   for x in range(SIDE) for c in range(3)) for y in range(SIDE))
@@ -76,14 +138,26 @@ class TrainedPrograms(unittest.TestCase):
             exported = torch.export.export(net.train(), example, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
             torch.export.save(exported, cls.folder / f"{name}.pt2")
 
-    def run_program(self, *words):
-        return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240,
-                              stdin=subprocess.DEVNULL, env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+        cls.nets.update(language=Language(), photo=Labelled(3), digit=Labelled(1))
+        tokens = torch.zeros(4, 6, dtype=torch.int64)
+        export(cls.nets["language"], (tokens, tokens), cls.folder / "language.pt2")
+        classes = torch.zeros(4, dtype=torch.int64)
+        export(cls.nets["photo"], (torch.randn(4, 3, 16, 16), classes), cls.folder / "photo.pt2")
+        export(cls.nets["digit"], (torch.randn(4, 1, 28, 28), classes), cls.folder / "digit.pt2")
+        cls.tokens = cls.folder / "tokens"
+        cls.tokens.mkdir()
+        for part, count in (("train", 40), ("validation", 10)):
+            safetensors.torch.save_file(token_samples(count, count), cls.tokens / f"{part}.safetensors")
 
-    def train(self, net, out, *options, recipe="classify"):
+    def run_program(self, *words, **variables):
+        return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240,
+                              stdin=subprocess.DEVNULL,
+                              env={**os.environ, "OMP_WAIT_POLICY": "passive", **variables})
+
+    def train(self, net, out, *options, recipe="classify", **variables):
         result = self.run_program("train", recipe, "--program", self.folder / f"{net}.pt2", "--data",
                                   self.folder / "images", "--batch-size", 8, "--max-steps", 4, "--threads", 1,
-                                  "--accelerator", "cpu", "--out", self.folder / out, *options)
+                                  "--accelerator", "cpu", "--out", self.folder / out, *options, **variables)
         self.assertEqual(result.returncode, 0, result.stderr)
         return safetensors.torch.load_file(self.folder / out / "checkpoint.safetensors")
 
@@ -150,6 +224,117 @@ class TrainedPrograms(unittest.TestCase):
                       refusal("classify", "--program", group, "--model", "resnet18"))
         self.assertIn("--program has no effect on mnist", refusal("mnist", "--program", group))
         self.assertIn("no.pt2 does not exist", refusal("classify", "--program", self.folder / "no.pt2"))
+
+    SGD = ["--optimizer", "sgd", "--lr", 0.1, "--momentum", 0.9, "--schedule", "constant"]
+    WAYS = {"ddp": ["--nproc-per-node", 2], "zero1": ["--nproc-per-node", 2, "--strategy", "zero1"],
+            "dp": ["--strategy", "dp", "--devices", 2],
+            "dp_on_each": ["--strategy", "dp", "--devices", 2, "--dp-loss", "on-each"],
+            "threads": ["--strategy", "pipeline", "--stages", 2, "--micro-batches", 2],
+            "ranks": ["--nproc-per-node", 2, "--strategy", "pipeline", "--stages", 2, "--micro-batches", 2],
+            "hybrid": ["--nproc-per-node", 4, "--strategy", "hybrid", "--stages", 2, "--micro-batches", 2]}
+
+    def train_on_tokens(self, out, *options):
+        return self.train("language", out, "--data", self.tokens, *self.SGD, *options, recipe="program")
+
+    def assert_close(self, got, expected, way):
+        self.assertEqual(set(got), set(expected), way)
+        for name, tensor in expected.items():
+            torch.testing.assert_close(got[name], tensor, rtol=1e-5, atol=1e-6, msg=f"{way}: {name}")
+
+    def validation_loss(self, report):
+        return json.loads((self.folder / report).read_text())["validation"]["loss"]
+
+    def test_a_program_that_returns_its_loss_trains_as_in_python(self):
+        net = Language()
+        net.load_state_dict(self.nets["language"].state_dict())
+        before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+        samples = {part: safetensors.torch.load_file(self.tokens / f"{part}.safetensors")
+                   for part in ("train", "validation")}
+        tensors = [[each["input_ids"].long(), each["labels"]] for each in samples.values()]
+        expected = trained_in_python(net, shuffled_batches(tensors[0], 4))
+        with torch.no_grad():
+            loss = net(*tensors[1])["loss"].item()
+        alone = self.train_on_tokens("tokens_alone", "--json", self.folder / "alone.json")
+        self.assert_close(alone, expected, "single")
+        self.assertAlmostEqual(self.validation_loss("alone.json"), loss, 5)
+        for name, tensor in before.items():
+            self.assertGreater((alone[name] - tensor).abs().max().item(), 1e-4, f"{name} has not been trained")
+        for way, options in self.WAYS.items():
+            report = self.folder / f"{way}.json"
+            self.assert_close(self.train_on_tokens(f"tokens_{way}", "--json", report, *options), expected, way)
+            self.assertAlmostEqual(self.validation_loss(report), loss, 5, way)
+
+    def test_a_run_on_tensors_goes_on_exactly(self):
+        whole = self.train_on_tokens("tokens_whole", "--max-steps", 8)
+        self.train_on_tokens("tokens_parts", "--max-steps", 3)
+        resumed = self.train_on_tokens("tokens_parts", "--max-steps", 8, "--resume")
+        for name, tensor in whole.items():
+            self.assertTrue(torch.equal(resumed[name], tensor), name)
+
+    def test_arrays_are_as_good_as_tensors(self):
+        samples = safetensors.torch.load_file(self.tokens / "train.safetensors")
+        arrays = self.folder / "arrays"
+        arrays.mkdir()
+        for name, tensor in samples.items():
+            numpy.save(arrays / f"{name}.npy", tensor.numpy())
+        states = [self.train_on_tokens(out, "--data", data)
+                  for out, data in (("from_arrays", arrays), ("from_file", self.tokens / "train.safetensors"))]
+        for name, tensor in states[0].items():
+            self.assertTrue(torch.equal(states[1][name], tensor), name)
+        seed = self.run_program("train", "program", "--program", self.folder / "language.pt2", "--data", arrays,
+                                "--out", self.folder / "from_arrays", "--batch-size", 8, "--accelerator", "cpu",
+                                *self.SGD, "--resume", "--seed", 1)
+        self.assertNotEqual(seed.returncode, 0)
+        self.assertIn("another split", seed.stderr)
+
+    def test_images_with_labels(self):
+        data = self.folder / "mnist"
+        data.mkdir()
+        numbers = torch.Generator().manual_seed(0)
+        for part, count in (("train", 40), ("t10k", 10)):
+            images = torch.randint(256, (count, 28, 28), dtype=torch.uint8, generator=numbers)
+            labels = torch.arange(count, dtype=torch.uint8) % 10
+            header = lambda magic, *sizes: b"".join(each.to_bytes(4, "big") for each in (magic, *sizes))  # noqa: E731
+            (data / f"{part}-images-idx3-ubyte").write_bytes(header(0x803, count, 28, 28) + images.numpy().tobytes())
+            (data / f"{part}-labels-idx1-ubyte").write_bytes(header(0x801, count) + labels.numpy().tobytes())
+            if part == "train":
+                tensors = [((images[:, None] / 255 - 0.1307) / 0.3081), labels.long()]
+        net = Labelled(1)
+        net.load_state_dict(self.nets["digit"].state_dict())
+        expected = trained_in_python(net, shuffled_batches(tensors, 4))
+        inputs = ["--inputs", "pixel_values=images,labels=labels"]
+        for way in ("single", "ddp", "dp", "threads"):
+            state = self.train("digit", f"digit_{way}", *inputs, "--data", "mnist", *self.SGD, *self.WAYS.get(way, []),
+                               recipe="program", LOCKSTEP_DATA=str(data))
+            self.assert_close(state, expected, way)
+        alone = self.train("photo", "photo", *inputs, *self.SGD, recipe="program")
+        together = self.train("photo", "photo_ranks", *inputs, *self.SGD, *self.WAYS["ranks"], recipe="program")
+        self.assert_close(together, alone, "photographs")
+
+    def test_what_the_recipe_program_cannot_train_is_refused(self):
+        def refusal(net, *words, command=("train", "program")):
+            result = self.run_program(*command, *(["--program", self.folder / f"{net}.pt2"] if net else []), *words)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+            return result.stderr
+        tokens = self.tokens / "train.safetensors"
+        self.assertIn("give --program FILE", refusal(None, "--data", tokens))
+        self.assertIn("program: give --data FILE.safetensors", refusal("language"))
+        self.assertIn("the output 'features' is float32 [any, 8], expected the loss", refusal("group", "--data", tokens))
+        self.assertIn("has the tensor 'input_ids', which is not an input; ", refusal("photo", "--data", tokens))
+        self.assertIn("has no .npy files", refusal("photo", "--data", self.folder / "images"))
+        self.assertIn("has no input 'images', it takes pixel_values, labels",
+                      refusal("photo", "--data", self.folder / "images", "--inputs", "images=images"))
+        self.assertIn("expected images, float32 [N, 3, H, W]",
+                      refusal("digit", "--data", self.folder / "images", "--inputs",
+                              "pixel_values=images,labels=labels"))
+        self.assertIn("--loader cuda is about images", refusal("language", "--data", tokens, "--loader", "cuda"))
+        self.train_on_tokens("evaluated")
+        self.assertIn("whose model returns a loss and no predictions",
+                      refusal(None, command=("evaluate", self.folder / "evaluated/checkpoint.safetensors")))
+        self.assertIn("whose model returns a loss and no predictions",
+                      refusal(None, self.folder / "images/0/0.png",
+                              command=("predict", self.folder / "evaluated/checkpoint.safetensors")))
 
     def test_info(self):
         result = self.run_program("program", "info", self.folder / "group.pt2", "--json", self.folder / "info.json")

@@ -555,7 +555,7 @@ TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
   }
   EXPECT_THAT(refusal("minst", {}),
               AllOf(HasSubstr("'minst'"),
-                    HasSubstr("mnist, cifar10, classify, autoencoder, resnet50-split")));
+                    HasSubstr("mnist, cifar10, classify, autoencoder, program, resnet50-split")));
   const recipes::RecipeChoices none = recipes::choices_from({{"other", "1"}});
   EXPECT_FALSE(none.model || none.image_size);
   EXPECT_THAT(refusal("mnist", {.model = "resnet18", .image_size = 64}),

@@ -108,6 +108,13 @@ const std::vector<Expected>& expected_recipes() {
        .test = squares,
        .input = {3, 160, 160},
        .stages = 0},
+      {.recipe = "program",
+       .batch = 8,
+       .epochs = 3,
+       .optimizer = AdamWOptions{.lr = 5e-5, .weight_decay = 0},
+       .schedule = "cosine to 0 over 3 epochs",
+       .input = {3, 224, 224},
+       .stages = 0},
       {.recipe = "resnet50-split",
        .batch = 120,
        .epochs = 3,
@@ -134,9 +141,11 @@ TEST(RecipeDefaults, AreThoseThatTheGuidesPromise) {
     EXPECT_EQ(recipe.input, expected.input);
     EXPECT_EQ(recipe.max_stages, expected.stages);
     const std::string name = expected.recipe;
-    EXPECT_EQ(recipe.channels_last, name != "mnist");
+    EXPECT_EQ(recipe.channels_last, name != "mnist" && name != "program");
     EXPECT_EQ(recipe.has_fused_kernels, name == "mnist");
-    EXPECT_EQ(recipe.splits_folder, name == "classify" || name == "autoencoder");
+    EXPECT_EQ(recipe.needs_program, name == "program");
+    EXPECT_EQ(recipe.splits_folder,
+              name == "classify" || name == "autoencoder" || name == "program");
     EXPECT_EQ(recipe.reads_image_folder, name != "mnist" && name != "cifar10");
   }
   EXPECT_EQ(recipes::kValidationFraction, 0.2);

@@ -56,6 +56,21 @@ inline std::string idx_labels(std::uint32_t count) {
   return result;
 }
 
+/// A file of numpy.save with the dict `header`, or the usual one for an array of this type and
+/// shape.
+inline std::string npy_file(const std::string& header, std::string_view data) {
+  const auto length = static_cast<std::uint32_t>(header.size());
+  return std::string("\x93NUMPY\1\0", 8) + static_cast<char>(length & 0xff) +
+         static_cast<char>(length >> 8) + header + std::string(data);
+}
+inline std::string npy_array(const std::string& type, const std::string& shape,
+                             std::string_view data) {
+  std::string header =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  header.resize((header.size() + 11 + 63) / 64 * 64 - 11, ' ');  // the data begins at a multiple
+  return npy_file(header + '\n', data);
+}
+
 /// CIFAR-10 records with labels 0, 1, ... 9, 0, ...
 inline std::string cifar_records(std::size_t count) {
   std::string result = pattern(count * 3073);

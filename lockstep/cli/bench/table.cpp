@@ -347,7 +347,9 @@ void add_bench_table_command(CLI::App& bench) {
       "table",
       "Time epochs of a recipe for each combination of strategy, loader, batch size and ranks");
   const auto to = std::make_shared<BenchTableArguments>();
-  command->add_option("RECIPE", to->train.recipe, "What to train: " + join(recipe_names()))
+  command
+      ->add_option("RECIPE", to->train.recipe,
+                   "What to train: " + join(recipes_with(has_own_model)))
       ->required();
   add_row_options(*command, *to);
   add_peer_options(*command, *to);

@@ -62,7 +62,8 @@ std::vector<std::string> await_first_loads(std::optional<FirstLoad>& own, Proces
 }
 
 void require_same_data(const recipes::RecipeData& data, ProcessGroup& group) {
-  std::string own = data.description + " with " + amount_of(data.train.size(), "image");
+  std::string own = data.description + " with " +
+                    amount_of(data.training_samples(), data.tensors ? "sample" : "image");
   if (!data.fingerprint.empty()) own += " (names and split: " + data.fingerprint + ")";
   const auto found = group.all_gather_object(own);
   for (std::size_t rank = 1; rank < found.size(); ++rank) {

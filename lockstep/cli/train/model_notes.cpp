@@ -64,8 +64,9 @@ ModelNotes preparation_notes(const recipes::Recipe& recipe) {
 }
 
 ModelNotes model_notes(const TrainSettings& settings, const recipes::RecipeData& data,
-                       const Task& task) {
-  ModelNotes notes = preparation_notes(*settings.recipe);
+                       const detail::TaskBase& task) {
+  ModelNotes notes;
+  if (!data.tensors) notes = preparation_notes(*settings.recipe);
   if (dynamic_cast<const ClassificationTask*>(&task) != nullptr) {
     notes[kClassesNote] = classes_note(names_of_classes(data.train));
   }

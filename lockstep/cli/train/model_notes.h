@@ -32,7 +32,7 @@ inline constexpr const char* kDecodingNote = "decoding";
 
 /// The notes of a run that trains `task` on `data`.
 ModelNotes model_notes(const TrainSettings& settings, const recipes::RecipeData& data,
-                       const Task& task);
+                       const detail::TaskBase& task);
 
 /// The notes that every user of the model needs, in any program: "input", the size of an image
 /// ([channels, height, width]), "mean" and "std" of each channel (values are from 0 to 1 before),

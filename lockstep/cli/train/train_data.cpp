@@ -23,7 +23,9 @@ std::optional<std::int64_t> cache_bytes(const TrainSettings& settings) {
 }  // namespace
 
 recipes::RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& request) {
-  if (settings.data) data::require_data(*settings.data, "train: --data ");
+  if (settings.data && !settings.recipe->make_tensor_task) {
+    data::require_data(*settings.data, "train: --data ");
+  }
   const bool speaks = settings.speaks() && !settings.quiet;
   report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto progress = [&](const std::string& file, std::uint64_t done, std::uint64_t total) {

@@ -28,6 +28,8 @@ struct RecipeOption {
 };
 constexpr RecipeOption kRecipeOptions[] = {
     {"--model", has_models},
+    {"--program", takes_program},
+    {"--inputs", needs_program},
     {"--image-size", has_image_sizes},
     {"--no-fused-kernels", has_fused_kernels},
     {"--memory-format", has_channels_last},
@@ -228,8 +230,9 @@ void add_loader_options(CLI::App& command, TrainArguments& to) {
   command
       .add_option(
           "--data", to.data,
-          "Folder of the data, or a file made by `lockstep data pack`, on which every recipe "
-          "trains (default: $LOCKSTEP_DATA, then the download cache)")
+          "Folder of the data, or a file made by `lockstep data pack`, on which every recipe of "
+          "images trains; for program also a .safetensors file or a folder of .npy files "
+          "(default: $LOCKSTEP_DATA, then the download cache)")
       ->type_name("PATH");
   command
       .add_option("--loader", to.loader,
@@ -309,7 +312,7 @@ void add_train_options(CLI::App& command, TrainArguments& to) {
   add_loader_options(command, to);
   add_folder_options(command, to);
   add_train_report_options(command, to);
-  collect_values(command, {"--device-weights", "--milestones", "--logger"});
+  collect_values(command, {"--inputs", "--device-weights", "--milestones", "--logger"});
   for (CLI::Option* option : command.get_options()) option->check(not_empty());
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <concepts>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
@@ -153,10 +154,11 @@ void load_weights(const TrainSettings& settings, torch::nn::Module& module, int 
   if (rank == 0 && !summary.empty()) std::cerr << "note: " << summary << std::endl;
 }
 
-// How the images are divided into those to train on and those to validate on.
-std::string split_text(const TrainSettings& settings, const recipes::RecipeData& images) {
-  const std::string part = amount_of(images.train.size(), "training image");
-  if (!images.is_split_at_random) return "the data set's own split, " + part;
+// How the samples are divided into those to train on and those to validate on.
+std::string split_text(const TrainSettings& settings, const recipes::RecipeData& data) {
+  const std::string part =
+      amount_of(data.training_samples(), data.tensors ? "training sample" : "training image");
+  if (!data.is_split_at_random) return "the data set's own split, " + part;
   const double fraction =
       settings.of_recipe.validation_fraction.value_or(recipes::kValidationFraction);
   return lockstep::str("random with seed ", settings.seed, ", validation fraction ", fraction, ", ",
@@ -165,12 +167,12 @@ std::string split_text(const TrainSettings& settings, const recipes::RecipeData&
 
 // What the run is made from, as far as its other settings do not say so.
 std::map<std::string, std::string> provenance_of(const TrainSettings& settings,
-                                                 const recipes::RecipeData& images) {
+                                                 const recipes::RecipeData& data) {
   const recipes::Recipe& recipe = *settings.recipe;
-  std::map<std::string, std::string> all = {
-      {"augmentation", data::augmentation_text(recipe.train_augmentation)},
-      {"mix", to_string(settings.mix)},
-      {"split", split_text(settings, images)}};
+  std::map<std::string, std::string> all = {{"split", split_text(settings, data)}};
+  if (data.tensors) return all;
+  all["augmentation"] = data::augmentation_text(recipe.train_augmentation);
+  all["mix"] = to_string(settings.mix);
   if (!recipe.choices.contains(recipes::kImageSizeChoice)) {
     all["image_size"] = lockstep::str(recipe.input.height, 'x', recipe.input.width);
   }
@@ -207,11 +209,19 @@ TrainerOptions trainer_options(const TrainSettings& settings, const recipes::Rec
   return options;
 }
 
-// The recipe's task, with the user's weights.
-std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device device,
-                                 std::int64_t num_classes, int rank) {
-  std::unique_ptr<Task> task = settings.recipe->make_task(
-      {.fused_kernels = uses_fused_kernels(settings, device), .num_classes = num_classes});
+// The recipe's task for images or for rows of tensors, with the user's weights.
+template <BatchOfTensors B>
+std::unique_ptr<BatchTask<B>> make_model(const TrainSettings& settings, torch::Device device,
+                                         std::int64_t num_classes, int rank) {
+  const auto& make = [&]() -> const auto& {
+    if constexpr (std::same_as<B, Batch>) {
+      return settings.recipe->make_task;
+    } else {
+      return settings.recipe->make_tensor_task;
+    }
+  }();
+  std::unique_ptr<BatchTask<B>> task =
+      make({.fused_kernels = uses_fused_kernels(settings, device), .num_classes = num_classes});
   load_weights(settings, task->module(), rank);
   if (settings.channels_last) train::to_channels_last(task->module());
   return task;
@@ -255,16 +265,40 @@ std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
   return listeners;
 }
 
-Loader make_train_loader(const TrainSettings& settings, const ImageDataset& images,
-                         const DataShare& share, LoaderOptions options) {
-  options.mix = settings.mix;
-  return Loader(
-      images,
-      DistributedSampler(
-          images.size(),
-          {.rank = share.rank, .world_size = share.size, .shuffle = true, .seed = settings.seed}),
-      settings.recipe->train_augmentation, options);
-}
+// The loaders of the images.
+struct ImageLoaders {
+  const TrainSettings& settings;
+  const recipes::RecipeData& data;
+  LoaderOptions options;
+
+  template <class Sampler>
+  Loader train(Sampler sampler) const {
+    LoaderOptions mixed = options;
+    mixed.mix = settings.mix;
+    return Loader(data.train, std::move(sampler), settings.recipe->train_augmentation, mixed);
+  }
+  std::unique_ptr<Loader> validation(const DataShare& share) const {
+    const ImageDataset test = data.load_test();
+    return std::make_unique<Loader>(test, EvaluationSampler(test.size(), share.rank, share.size),
+                                    settings.recipe->test_augmentation, options);
+  }
+};
+
+// The loaders of rows of tensors.
+struct TensorLoaders {
+  const recipes::TensorParts& parts;
+  LoaderOptions options;
+
+  template <class Sampler>
+  BatchLoader<Tensors> train(Sampler sampler) const {
+    return BatchLoader<Tensors>(parts.train, std::move(sampler), options);
+  }
+  std::unique_ptr<BatchLoader<Tensors>> validation(const DataShare& share) const {
+    return std::make_unique<BatchLoader<Tensors>>(
+        parts.validation, EvaluationSampler(parts.validation->size(), share.rank, share.size),
+        options);
+  }
+};
 
 // Says where an interrupted run is saved, and how it continues.
 void tell_of_interruption(const TrainSettings& settings, const RunReport& report) {
@@ -297,6 +331,43 @@ void fit_until_interrupted(const TrainSettings& settings, ProcessGroup& group, S
   throw Interrupted(report.stop_signal);
 }
 
+// What a rank has before it makes the model and the loaders.
+struct RankRun {
+  const TrainSettings& settings;
+  ProcessGroup& group;
+  const recipes::RecipeData& data;
+  const WorkerEnvironment& worker;
+  int processors;
+  std::unique_ptr<Strategy> strategy;
+  TrainerOptions trainer;  // without listeners and notes of the model
+
+  // Makes the model and `loaders`' loaders, whose batches are of type B, and trains.
+  template <BatchOfTensors B, class Loaders>
+  void fit(const Loaders& loaders) {
+    const DataShare share = strategy->data_share();
+    SetupSeconds& setup = trainer.info.setup;
+    torch::manual_seed(settings.seed);
+    const std::unique_ptr<BatchTask<B>> task = [&] {
+      const SecondsScope scope(setup.model);
+      return make_model<B>(settings, trainer.device, data.train.num_classes(), group.rank());
+    }();
+    BatchLoader<B> train_loader = [&] {
+      const SecondsScope scope(setup.loader);
+      return loaders.train(DistributedSampler(
+          data.training_samples(),
+          {.rank = share.rank, .world_size = share.size, .shuffle = true, .seed = settings.seed}));
+    }();
+    const auto test_loader = [&] { return loaders.validation(share); };
+    trainer.info.notes = model_notes(settings, data, *task);
+    if (group.rank() == 0) trainer.listeners = make_listeners(settings, worker, processors);
+    StopRequest request;
+    if (settings.saves()) trainer.stop_request = &request;
+    Trainer complete(std::move(trainer), std::move(strategy));
+    fit_until_interrupted(settings, group, request,
+                          [&] { return complete.fit(*task, train_loader, test_loader); });
+  }
+};
+
 }  // namespace
 
 void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
@@ -320,36 +391,16 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   joined_group();
   tell_of_cpu(settings, device, group.rank());
   std::unique_ptr<Strategy> strategy = make_strategy(settings.strategy, group, strategy_options);
-  const DataShare share = strategy->data_share();
   const recipes::RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
   setup.loader = data.seconds_to_open;
 
-  torch::manual_seed(settings.seed);
-  const std::unique_ptr<Task> task = [&] {
-    const SecondsScope scope(setup.model);
-    return make_model(settings, device, data.train.num_classes(), group.rank());
-  }();
-
-  const LoaderOptions options = loader_options(settings, device);
-  Loader train_loader = [&] {
-    const SecondsScope scope(setup.loader);
-    return make_train_loader(settings, data.train, share, options);
-  }();
-  const auto test_loader = [&] {
-    const ImageDataset test = data.load_test();
-    return std::make_unique<Loader>(test, EvaluationSampler(test.size(), share.rank, share.size),
-                                    settings.recipe->test_augmentation, options);
-  };
-
   TrainerOptions trainer = trainer_options(settings, data, device, threads);
   trainer.info.setup = setup;
-  trainer.info.notes = model_notes(settings, data, *task);
-  if (group.rank() == 0) trainer.listeners = make_listeners(settings, worker, processors);
-  StopRequest request;
-  if (settings.saves()) trainer.stop_request = &request;
-  Trainer complete(std::move(trainer), std::move(strategy));
-  fit_until_interrupted(settings, group, request,
-                        [&] { return complete.fit(*task, train_loader, test_loader); });
+  LoaderOptions options = loader_options(settings, device);
+  RankRun run{settings, group, data, worker, processors, std::move(strategy), std::move(trainer)};
+  if (!data.tensors) return run.fit<Batch>(ImageLoaders{settings, data, options});
+  options.dtype = LoaderOptions().dtype;  // that of images
+  run.fit<Tensors>(TensorLoaders{*data.tensors, options});
 }
 
 }  // namespace lockstep::cli

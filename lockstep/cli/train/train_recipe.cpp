@@ -1,5 +1,6 @@
 #include <lockstep/cli/train/train_recipe.h>
 
+#include <algorithm>
 #include <system_error>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <lockstep/cli/recipe_names.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/recipes/folder_split.h>
 
 namespace lockstep::cli {
 namespace {
@@ -19,7 +21,7 @@ void require_of_recipe(const char* option, bool is_given, const recipes::Recipe&
                        const Predicate& has) {
   if (!is_given || has(recipe)) return;
   throw ConfigError(lockstep::str("train: ", option, " has no effect on ", recipe.name,
-                                  "; it belongs to ", join(recipes_with(has), " and "), "; remove ",
+                                  "; it belongs to ", in_words(recipes_with(has)), "; remove ",
                                   option));
 }
 
@@ -29,7 +31,7 @@ void require_split_images(const char* option, bool is_given, const recipes::Reci
   if (!is_given || has_packs || recipe.splits_folder) return;
   throw ConfigError(lockstep::str("train: ", option, " has no effect on ", recipe.name,
                                   " unless --data is a pack; it belongs to packs, ",
-                                  join(recipes_with(splits_folder), " and "), "; remove ", option));
+                                  in_words(recipes_with(splits_folder)), "; remove ", option));
 }
 
 // "classify, autoencoder and packs only", for the help of the options of split images.
@@ -54,6 +56,34 @@ std::int64_t parse_cache(const std::string& text) {
   }
 }
 
+// ConfigError if an option contradicts the data of a program: tensors, known `images`, or images at
+// a path.
+void check_data_of_program(const RecipeArguments& arguments,
+                           const std::optional<std::string>& images) {
+  const auto refuse = [](bool is_given, const char* option, const std::string& reason) {
+    if (is_given) throw ConfigError(lockstep::str("train: ", option, reason, "; remove it"));
+  };
+  if (!arguments.inputs) {
+    const std::string reason =
+        " is about images, but without --inputs the data of program are tensors";
+    refuse(arguments.image_size.has_value(), "--image-size", reason);
+    refuse(arguments.cache.has_value(), "--cache", reason);
+  } else if (images) {
+    const std::string reason = " has no effect on --data " + *images;
+    refuse(arguments.val_fraction.has_value(), "--val-fraction", reason);
+    refuse(arguments.cache.has_value(), "--cache", reason);
+  }
+}
+
+// The name in recipes::known_images() that `data` is; nothing for a path.
+std::optional<std::string> known_images_in(const std::optional<std::string>& data) {
+  std::error_code ignored;
+  if (!data || std::filesystem::exists(*data, ignored)) return std::nullopt;
+  const std::vector<std::string>& names = recipes::known_images();
+  if (std::ranges::find(names, *data) == names.end()) return std::nullopt;
+  return data;
+}
+
 std::filesystem::path existing_file(const char* option, const std::string& path,
                                     const char* kinds) {
   std::error_code ignored;
@@ -73,10 +103,18 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
                          only_recipes(has_models) + ", default resnet18)");
   command
       .add_option("--program", to.program,
-                  "File of torch.export.save (.pt2) whose model is trained in the place of the "
-                  "recipe's own, with its weights (" +
+                  "File of torch.export.save (.pt2) whose model is trained, with its weights, in "
+                  "the place of the recipe's own; recipe program has none (" +
                       only_recipes(takes_program) + ")")
       ->type_name("FILE");
+  command
+      .add_option("--inputs", to.inputs,
+                  "Inputs of the program that get the images and the labels of --data, such as "
+                  "pixel_values=images,labels=labels; --data is then a folder of images, a pack, "
+                  "or one of " +
+                      join(recipes::known_images()) + " (" + only_recipes(needs_program) +
+                      ", default: --data has a tensor for each input)")
+      ->type_name("NAME=images,NAME=labels");
   command
       .add_option("--image-size", to.image_size,
                   lockstep::str(
@@ -108,10 +146,12 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
 }
 
 RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments,
-                              bool has_packs) {
+                              const std::optional<std::string>& data) {
   const recipes::Recipe& recipe = recipes::find_recipe(name);
+  const bool has_packs = data && recipes::holds_packs(*data);
   require_of_recipe("--model", arguments.model.has_value(), recipe, has_models);
   require_of_recipe("--program", arguments.program.has_value(), recipe, takes_program);
+  require_of_recipe("--inputs", arguments.inputs.has_value(), recipe, needs_program);
   require_of_recipe("--image-size", arguments.image_size.has_value(), recipe, has_image_sizes);
   require_split_images("--val-fraction", arguments.val_fraction.has_value(), recipe, has_packs);
   require_split_images("--cache", arguments.cache.has_value(), recipe, has_packs);
@@ -121,8 +161,18 @@ RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& ar
   if (arguments.program && arguments.model) {
     throw ConfigError("train: --model and --program cannot be combined");
   }
+  if (recipe.needs_program) {
+    if (!arguments.program) {
+      throw ConfigError(lockstep::str("train: recipe ", name,
+                                      " trains a model that Python exported; give --program FILE, "
+                                      "a file of torch.export.save"));
+    }
+    check_data_of_program(arguments, known_images_in(data));
+  }
   RecipeSettings settings;
-  recipes::RecipeChoices choices{.model = arguments.model, .image_size = arguments.image_size};
+  recipes::RecipeChoices choices{
+      .model = arguments.model, .image_size = arguments.image_size, .inputs = arguments.inputs};
+  if (arguments.inputs) choices.images = known_images_in(data);
   if (arguments.program) {
     // A run may be resumed from another folder.
     choices.program =

@@ -21,6 +21,7 @@ inline constexpr const char* kRecipeGroup = "Recipe";
 struct RecipeArguments {
   std::optional<std::string> model;
   std::optional<std::string> program;
+  std::optional<std::string> inputs;
   std::optional<std::int64_t> image_size;
   std::optional<std::string> weights;
   std::optional<double> val_fraction;
@@ -40,9 +41,10 @@ struct RecipeSettings {
 void add_recipe_options(CLI::App& command, RecipeArguments& to);
 
 /// Throws ConfigError, which names the option, if the recipe `name` does not support it, if a value
-/// is out of range, or if the file of weights does not exist. With packs as its data
-/// (recipes::holds_packs()) every recipe supports --val-fraction and --cache.
+/// is out of range, or if the file of weights does not exist. `data` is the value of --data: with
+/// packs (recipes::holds_packs()) every recipe supports --val-fraction and --cache, and a program
+/// can be trained on the images of recipes::known_images().
 RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments,
-                              bool has_packs = false);
+                              const std::optional<std::string>& data = std::nullopt);
 
 }  // namespace lockstep::cli

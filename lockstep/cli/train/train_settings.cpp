@@ -174,6 +174,23 @@ void resolve_image_files(const TrainArguments& arguments, TrainSettings& setting
   settings.exif_transpose = arguments.exif_transpose;
 }
 
+// ConfigError for an option that only images, or images with labels, have.
+void check_images_of_program(const TrainArguments& arguments, const recipes::Recipe& recipe) {
+  if (!recipe.needs_program) return;
+  const auto refuse = [](const char* option, const std::string& value, const char* reason) {
+    throw ConfigError(lockstep::str("train: ", option, ' ', value, ' ', reason, "; remove it"));
+  };
+  if (arguments.mix != "none") {
+    refuse("--mix", arguments.mix, "mixes classes, which the loss of a program cannot take");
+  }
+  if (!recipe.make_tensor_task) return;
+  constexpr const char* kNoImages = "is about images, but the data of program are tensors";
+  if (arguments.loader != "native") refuse("--loader", arguments.loader, kNoImages);
+  if (arguments.on_corrupt_image != "stop") {
+    refuse("--on-corrupt-image", arguments.on_corrupt_image, kNoImages);
+  }
+}
+
 // ConfigError if --cache contradicts other options.
 void check_cache(const TrainArguments& arguments, const TrainSettings& settings) {
   // A GPU or DALI's decoder decodes its own images, so a cache would never be used.
@@ -188,8 +205,7 @@ void check_cache(const TrainArguments& arguments, const TrainSettings& settings)
 
 TrainSettings resolve(const TrainArguments& arguments) {
   TrainSettings settings;
-  const bool has_packs = arguments.data && recipes::holds_packs(*arguments.data);
-  settings.of_recipe = resolve_recipe(arguments.recipe, arguments.of_recipe, has_packs);
+  settings.of_recipe = resolve_recipe(arguments.recipe, arguments.of_recipe, arguments.data);
   settings.recipe = settings.of_recipe.recipe;
   const OptionCheck check("train");
   check_accelerator("train", arguments.accelerator);
@@ -201,11 +217,13 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.on_corrupt_image = parse_corrupt_image_option("train", arguments.on_corrupt_image);
   resolve_image_files(arguments, settings);
   check_cache(arguments, settings);
+  check_images_of_program(arguments, *settings.recipe);
   settings.accelerator = arguments.accelerator;
   settings.backend = arguments.backend;
   settings.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
-  settings.data = arguments.data;
+  // The images of another recipe are where that recipe finds them.
+  if (!settings.recipe->choices.contains(recipes::kImagesChoice)) settings.data = arguments.data;
   resolve_strategy(arguments, settings);
   resolve_sharing(arguments, settings);
   resolve_optimization(arguments, settings);

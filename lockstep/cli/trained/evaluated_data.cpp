@@ -85,7 +85,7 @@ std::string split_of(const std::string& command, const EvaluatedDataArguments& a
   const std::string split = arguments.split.value_or(is_plain ? kAllParts : kValidationPart);
   if (split == kAllParts && !whole) {
     throw ConfigError(lockstep::str(
-        command, ": --split all is available only for ", join(recipes_with(splits_folder)),
+        command, ": --split all is available only for ", join(recipes_with(evaluates_folder)),
         " and packs; use --split validation or train with ", model.recipe.name));
   }
   return split;
@@ -176,7 +176,7 @@ void add_evaluated_data_options(CLI::App& command, EvaluatedDataArguments& to) {
                   "Part to evaluate on: " + join(part_names()) +
                       " (default: validation, and all for a --data PATH without parts train and "
                       "val; all is for " +
-                      join(recipes_with(splits_folder)) + " and packs only)")
+                      join(recipes_with(evaluates_folder)) + " and packs only)")
       ->check(not_empty());
   add_max_image_pixels_option(command, to.max_image_pixels);
   command.add_flag("--exif-transpose", to.exif_transpose,

@@ -118,6 +118,12 @@ recipes::Recipe recipe_of(const TrainedArguments& arguments, const std::string& 
                           const TrainedBy& trained) {
   const std::string name = arguments.recipe.empty() ? trained.recipe : arguments.recipe;
   if (name.empty()) throw ConfigError(weights + " names no recipe; give --recipe");
+  if (recipes::find_recipe(name).needs_program) {
+    throw ConfigError(lockstep::str(
+        weights, " is of recipe ", name,
+        ", whose model returns a loss and no predictions; the losses of the run are in its "
+        "run.json, and Python's model loads the weights"));
+  }
   recipes::RecipeChoices choices;
   if (name == trained.recipe) choices = recipes::choices_from(trained.choices);
   if (!arguments.model.empty()) choices.model = arguments.model;
@@ -196,15 +202,15 @@ void add_trained_options(CLI::App& command, TrainedArguments& to) {
                   "checkpoint in DIR, or the weights file of a checkpoint; with --recipe, any "
                   "weights file (.safetensors, .pt, .pth)")
       ->required();
-  command.add_option(
-      "--recipe", to.recipe,
-      "Recipe of the network: " + join(recipe_names()) + " (default: the checkpoint's)");
+  command.add_option("--recipe", to.recipe,
+                     "Recipe of the network: " + join(recipes_with(has_own_model)) +
+                         " (default: the checkpoint's)");
   command.add_option(
       "--model", to.model,
       "Network of the recipe (" + only_recipes(has_models) + ", default: the checkpoint's)");
   command
       .add_option("--image-size", to.image_size,
-                  "Side of the images, in pixels (" + only_recipes(has_image_sizes) +
+                  "Side of the images, in pixels (" + only_recipes(evaluates_image_size) +
                       ", default: the checkpoint's)")
       ->transform(whole_number<std::int64_t>());
   command.add_flag("--no-average", to.no_average,

@@ -127,6 +127,8 @@ std::shared_ptr<const ImageSource> make_shard_source(const std::string& name,
 
 }  // namespace
 
+ImageDataset::ImageDataset() : state_(std::make_shared<const State>()) {}
+
 ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                            std::shared_ptr<const ImageSource> source,
                            std::vector<std::string> class_names) {

@@ -63,6 +63,8 @@ struct LOCKSTEP_API ImageShard {
 /// checked here: the Loader checks a sampler's indices once per epoch.
 class LOCKSTEP_API ImageDataset {
  public:
+  /// A data set without images.
+  ImageDataset();
   /// A data set over any source. `shape` is the shape of all images; a height and width of 0 mean
   /// that each image has its own size. Throws a ConfigError if the shape is empty, there are no
   /// images or classes, or the number of class names is neither 0 nor num_classes.

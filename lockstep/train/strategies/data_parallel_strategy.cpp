@@ -104,14 +104,14 @@ class DataParallelStrategy final : public Strategy {
 
   torch::Tensor step(const LoadedBatch& loaded, const StepPart& part,
                      PhaseSeconds& phases) override {
-    const auto batch = loaded.batch<Batch>();
+    const detail::OutputBatch batch = task_->output_batch(loaded);
     torch::Tensor loss;
     {
       const PhaseScope scope(phases.forward, "forward");
       const AutocastScope autocast(settings_.precision, settings_.device.type());
       loss = dp_loss_ == DpLoss::kOnEach && core_->has_replicas()
                  ? loss_on_each(batch)
-                 : task_->loss(forward(batch.images), task_->targets(batch));
+                 : task_->loss(forward(batch.inputs), batch.targets);
     }
     const PhaseScope scope(phases.backward, "backward");
     weighted_loss(loss, part, settings_.scaler).backward();
@@ -120,8 +120,8 @@ class DataParallelStrategy final : public Strategy {
 
   void begin_evaluation() override {}  // the first replica uses the module's buffers
   void evaluate(const LoadedBatch& loaded, Metrics& metrics) override {
-    const auto batch = loaded.batch<Batch>();
-    task_->evaluate(forward(batch.images), task_->targets(batch), metrics);
+    const detail::OutputBatch batch = task_->output_batch(loaded);
+    task_->evaluate(forward(batch.inputs), batch.targets, metrics);
   }
 
  private:
@@ -202,22 +202,24 @@ class DataParallelStrategy final : public Strategy {
         "from its SampleKey, or use strategy ddp"));
   }
 
-  torch::Tensor forward(const torch::Tensor& images) {
-    if (!core_->has_replicas()) return task_->forward(task_->module(), images);
-    const detail::data_parallel::Step step = core_->begin({images});
+  torch::Tensor forward(const Tensors& inputs) {
+    if (!core_->has_replicas()) return task_->output(task_->module(), inputs);
+    const detail::data_parallel::Step step = core_->begin(inputs);
     std::vector<detail::data_parallel::Flattened> outputs;
     for (const torch::Tensor& output : run(step, [&](torch::nn::Module& replica, const Part& part) {
-           return task_->forward(replica, part[0]);
+           return task_->output(replica, part);
          })) {
       outputs.push_back({.tensors = {output}, .keys = {}});
     }
     return step.gather(outputs).front();
   }
 
-  torch::Tensor loss_on_each(const Batch& batch) {
-    const detail::data_parallel::Step step = core_->begin({batch.images, task_->targets(batch)});
+  torch::Tensor loss_on_each(const detail::OutputBatch& batch) {
+    Tensors all = batch.inputs;
+    all.push_back(batch.targets);
+    const detail::data_parallel::Step step = core_->begin(all);
     return step.mean(run(step, [&](torch::nn::Module& replica, const Part& part) {
-      return task_->loss(task_->forward(replica, part[0]), part[1]);
+      return task_->loss(task_->output(replica, {part.begin(), part.end() - 1}), part.back());
     }));
   }
 
@@ -226,7 +228,7 @@ class DataParallelStrategy final : public Strategy {
   std::vector<torch::Device> devices_;
   const std::vector<double> weights_;
   const DpLoss dp_loss_;
-  OutputTask* task_ = nullptr;
+  detail::OutputTaskBase* task_ = nullptr;
   StepSettings settings_;
   std::optional<detail::DataParallelCore> core_;
   bool takes_turns_ = false;                // for replicas that draw random numbers

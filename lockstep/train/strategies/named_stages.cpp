@@ -101,8 +101,9 @@ NamedTensors NamedStage::trainable() const {
   return tensors;
 }
 
-std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& module, int count,
-                                     const StepSettings& settings, const std::string& strategy) {
+std::vector<NamedStage> named_stages(const detail::OutputTaskBase& task, torch::nn::Module& module,
+                                     int count, const StepSettings& settings,
+                                     const std::string& strategy) {
   const std::vector<pipeline::StageModule> modules = task.stages(count);
   if (modules.size() != static_cast<std::size_t>(count)) {
     throw ConfigError(lockstep::str("strategy ", strategy, ": the task was asked for ",

@@ -25,8 +25,9 @@ struct NamedStage {
 /// Divides the task's module into `count` stages, which share its tensors. A stage's forward runs
 /// in the run's precision. Throws ConfigError, naming `strategy`, unless the stages have exactly
 /// the module's parameters and buffers.
-std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& module, int count,
-                                     const StepSettings& settings, const std::string& strategy);
+std::vector<NamedStage> named_stages(const detail::OutputTaskBase& task, torch::nn::Module& module,
+                                     int count, const StepSettings& settings,
+                                     const std::string& strategy);
 
 /// For each of `stages` except the last, the name of the block of the whole model that it ends
 /// with, such as "layer2" or "layer3.1": the shortest prefix of its last parameter's name that

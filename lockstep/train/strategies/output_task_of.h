@@ -8,9 +8,10 @@
 
 namespace lockstep::train {
 
-/// Returns `task` if it is an OutputTask; otherwise throws a ConfigError that names the strategy.
-inline OutputTask& output_task_of(detail::TaskBase& task, const std::string& strategy) {
-  auto* const output_task = dynamic_cast<OutputTask*>(&task);
+/// Returns the interface of `task` if it is an OutputTask; otherwise throws a ConfigError that
+/// names the strategy.
+inline detail::OutputTaskBase& output_task_of(detail::TaskBase& task, const std::string& strategy) {
+  auto* const output_task = dynamic_cast<detail::OutputTaskBase*>(&task);
   if (output_task != nullptr) return *output_task;
   throw ConfigError(lockstep::str("strategy ", strategy,
                                   " computes with copies or parts of the module, which this task "

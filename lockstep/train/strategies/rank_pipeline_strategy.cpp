@@ -70,11 +70,11 @@ class RankPipelineStrategy final : public StagedStrategy {
 
   torch::Tensor step(const LoadedBatch& loaded, const StepPart& part,
                      PhaseSeconds& phases) override {
-    const auto batch = loaded.batch<Batch>();
+    const detail::OutputBatch batch = task().output_batch(loaded);
     StageCriterion criterion(task(), settings(), part, batch.size);
     end_all_if_it_throws([&] {
       const AccumulationScope accumulation(*this, part.is_last);
-      pipe_->step(criterion, batch.images, task().targets(batch), batch.size);
+      pipe_->step(criterion, batch.inputs, batch.targets, batch.size);
     });
     add_step(pipe_->step_times(), phases);
     const PhaseScope scope(phases.communication, "reduce gradients");
@@ -92,10 +92,10 @@ class RankPipelineStrategy final : public StagedStrategy {
     });
   }
   void evaluate(const LoadedBatch& loaded, Metrics& metrics) override {
-    const auto batch = loaded.batch<Batch>();
+    const detail::OutputBatch batch = task().output_batch(loaded);
     end_all_if_it_throws([&] {
-      const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
-      if (has_last_stage()) task().evaluate(outputs.at(0), task().targets(batch), metrics);
+      const Tensors outputs = pipe_->forward(batch.inputs, batch.size);
+      if (has_last_stage()) task().evaluate(outputs.at(0), batch.targets, metrics);
     });
   }
 

@@ -21,8 +21,8 @@ class StageCriterion {
  public:
   /// The criterion of one batch of `samples` samples. Refers to its arguments, which must outlive
   /// it.
-  StageCriterion(const OutputTask& task, const StepSettings& settings, const StepPart& part,
-                 std::int64_t samples)
+  StageCriterion(const detail::OutputTaskBase& task, const StepSettings& settings,
+                 const StepPart& part, std::int64_t samples)
       : task_(task), settings_(settings), part_(part), samples_(static_cast<double>(samples)) {}
 
   torch::Tensor operator()(const torch::Tensor& output, const torch::Tensor& labels) {
@@ -42,7 +42,7 @@ class StageCriterion {
   const torch::Tensor& mean() const { return mean_; }
 
  private:
-  const OutputTask& task_;
+  const detail::OutputTaskBase& task_;
   const StepSettings& settings_;
   const StepPart& part_;
   const double samples_;

@@ -95,7 +95,7 @@ class StagedStrategy : public Strategy {
   const std::vector<int>& worker_of() const { return table_.worker_of; }
 
   // Known after cut_into_stages():
-  OutputTask& task() { return *task_; }
+  detail::OutputTaskBase& task() { return *task_; }
   const StepSettings& settings() const { return settings_; }
 
  private:
@@ -120,7 +120,7 @@ class StagedStrategy : public Strategy {
   std::vector<std::string> cuts_;
   std::vector<pipeline::StageModule> modules_;
   std::vector<int> whole_backward_;
-  OutputTask* task_ = nullptr;
+  detail::OutputTaskBase* task_ = nullptr;
   StepSettings settings_;
   std::deque<std::shared_ptr<const pipeline::StepTimes>> steps_;  // not yet added to the phases
 };

@@ -87,18 +87,18 @@ class ThreadPipelineStrategy final : public StagedStrategy {
 
   torch::Tensor step(const LoadedBatch& loaded, const StepPart& part,
                      PhaseSeconds& phases) override {
-    const auto batch = loaded.batch<Batch>();
+    const detail::OutputBatch batch = task().output_batch(loaded);
     StageCriterion criterion(task(), settings(), part, batch.size);
-    pipe_->step(criterion, batch.images, task().targets(batch));
+    pipe_->step(criterion, batch.inputs, batch.targets);
     add_step(pipe_->step_times(), phases);
     return criterion.mean();
   }
 
   void begin_evaluation() override {}  // the stages use the module's buffers
   void evaluate(const LoadedBatch& loaded, Metrics& metrics) override {
-    const auto batch = loaded.batch<Batch>();
-    const torch::Tensor output = pipe_->forward(batch.images);
-    task().evaluate(output, task().targets(batch).to(output.device()), metrics);
+    const detail::OutputBatch batch = task().output_batch(loaded);
+    const torch::Tensor output = pipe_->forward(batch.inputs).at(0);
+    task().evaluate(output, batch.targets.to(output.device()), metrics);
   }
 
   // Tensors shared by several stages are counted for the first of them.

@@ -31,8 +31,21 @@ LoadedBatch detail::copy_of_samples(const LoadedBatch& batch, std::int64_t count
   return copy;
 }
 
-std::vector<pipeline::StageModule> OutputTask::stages(int) const {
+std::vector<pipeline::StageModule> detail::OutputTaskBase::stages(int) const {
   throw ConfigError("the task does not say how its model is cut into stages");
+}
+
+std::vector<pipeline::StageModule> OutputTask::stages(int count) const {
+  return detail::OutputTaskBase::stages(count);
+}
+
+detail::OutputBatch OutputTask::output_batch(const LoadedBatch& loaded) const {
+  const auto batch = loaded.batch<Batch>();
+  return {.inputs = {batch.images}, .targets = targets(batch), .size = batch.size};
+}
+
+torch::Tensor OutputTask::output(torch::nn::Module& module, const Tensors& inputs) const {
+  return forward(module, inputs.at(0));
 }
 
 torch::Tensor OutputTask::training_step(const Batch& batch) {

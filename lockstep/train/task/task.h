@@ -158,13 +158,40 @@ class LOCKSTEP_API BatchTask : public detail::TaskBase {
 /// A task for images with labels.
 using Task = BatchTask<Batch>;
 
+namespace detail {
+
+/// What the strategies that compute with copies or parts of the module need of a batch.
+struct LOCKSTEP_API OutputBatch {
+  Tensors inputs{};         ///< what the module takes, with the samples in the first dimensions
+  torch::Tensor targets{};  ///< the `labels` of loss(), with the samples in the first dimension
+  std::int64_t size = 0;    ///< the number of samples
+};
+
+/// The interface of an OutputTask that does not depend on the type of its batches. The const
+/// functions may be called from several threads at once, with different modules.
+class LOCKSTEP_API OutputTaskBase {
+ public:
+  virtual ~OutputTaskBase() = default;
+  virtual torch::nn::Module& module() = 0;
+  virtual OutputBatch output_batch(const LoadedBatch& batch) const = 0;
+  /// The output of `module` for OutputBatch::inputs, with the samples in the first dimension.
+  virtual torch::Tensor output(torch::nn::Module& module, const Tensors& inputs) const = 0;
+  virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;
+  virtual void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
+                        Metrics& metrics) const = 0;
+  virtual std::vector<pipeline::StageModule> stages(int count) const;
+};
+
+}  // namespace detail
+
 /// A task whose loss is a function of its module's output. Strategies that compute with copies or
 /// parts of the module need an OutputTask: they call its functions instead of training_step() and
 /// evaluation_step().
 ///
 /// The const functions may be called from several threads at once, with different modules.
-class LOCKSTEP_API OutputTask : public Task {
+class LOCKSTEP_API OutputTask : public Task, public detail::OutputTaskBase {
  public:
+  torch::nn::Module& module() override = 0;
   /// The output of `module`, which is the task's own or a copy of it, for a batch's images.
   virtual torch::Tensor forward(torch::nn::Module& module, const torch::Tensor& images) const = 0;
   /// The `labels` passed to loss() and evaluate(), with the batch's samples in the first dimension:
@@ -172,14 +199,17 @@ class LOCKSTEP_API OutputTask : public Task {
   virtual torch::Tensor targets(const Batch& batch) const { return batch.labels; }
   /// The mean loss over the samples, a tensor without dimensions. `output` and `labels` are on one
   /// device.
-  virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const override = 0;
   /// Adds the results of the samples, as evaluation_step() does.
-  virtual void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
-                        Metrics& metrics) const = 0;
+  void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
+                Metrics& metrics) const override = 0;
 
   /// The module as `count` stages that share its submodules, in forward order. Throws ConfigError
   /// if the module cannot be divided, or not into this many stages.
-  virtual std::vector<pipeline::StageModule> stages(int count) const;
+  std::vector<pipeline::StageModule> stages(int count) const override;
+
+  detail::OutputBatch output_batch(const LoadedBatch& batch) const final;
+  torch::Tensor output(torch::nn::Module& module, const Tensors& inputs) const final;
 
   torch::Tensor training_step(const Batch& batch) override;
   void evaluation_step(const Batch& batch, Metrics& metrics) override;

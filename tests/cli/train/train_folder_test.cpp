@@ -413,7 +413,8 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
        "train: --model has no effect on autoencoder; it belongs to classify"},
       {{"mnist", "--image-size", "64"},
        2,
-       "train: --image-size has no effect on mnist; it belongs to classify and autoencoder"},
+       "train: --image-size has no effect on mnist; it belongs to classify, autoencoder and "
+       "program"},
       {{"mnist", "--val-fraction", "0.5"}, 2, "train: --val-fraction has no effect on mnist"},
       {{"classify", "--data", photos, "--val-fraction", "2"},
        2,

@@ -33,6 +33,7 @@ TEST(TrainOptions, ReachTheirOwnFields) {
           // Recipe
           {{"--model", "resnet34"}, [](auto& a) { a.of_recipe.model = "resnet34"; }},
           {{"--program", "net.pt2"}, [](auto& a) { a.of_recipe.program = "net.pt2"; }},
+          {{"--inputs", "x=images"}, [](auto& a) { a.of_recipe.inputs = "x=images"; }},
           {{"--image-size", "96"}, [](auto& a) { a.of_recipe.image_size = 96; }},
           {{"--weights", "a.pt"}, [](auto& a) { a.of_recipe.weights = "a.pt"; }},
           {{"--val-fraction", "0.25"}, [](auto& a) { a.of_recipe.val_fraction = 0.25; }},
@@ -227,6 +228,7 @@ TEST(TrainOptions, TakeWholeNumbersAndWordsOnly) {
   }
   for (const std::string name : {"--model",
                                  "--program",
+                                 "--inputs",
                                  "--weights",
                                  "--cache",
                                  "--strategy",
@@ -270,8 +272,8 @@ TEST(TrainOptions, NameTheirRecipesAndDefaults) {
             "Network: resnet18, resnet34, resnet50 (classify only, default resnet18)");
   EXPECT_EQ(help("--image-size"),
             "Side of the network's input images, in pixels: for classify 64 to 4096, for "
-            "autoencoder a multiple of 20 up to 4000 (classify and autoencoder only, "
-            "default 224 for classify, 160 for autoencoder)");
+            "autoencoder a multiple of 20 up to 4000 (classify, autoencoder and program only, "
+            "default 224 for classify, 160 for autoencoder, 224 for program)");
   const auto takes = [](const char* recipe, std::int64_t side) {
     try {
       recipes::chosen_recipe(recipe, {.image_size = side});
@@ -285,15 +287,19 @@ TEST(TrainOptions, NameTheirRecipesAndDefaults) {
   for (const std::int64_t side : {20, 4000}) EXPECT_TRUE(takes("autoencoder", side)) << side;
   for (const std::int64_t side : {0, 30, 4020}) EXPECT_FALSE(takes("autoencoder", side)) << side;
   EXPECT_THAT(help("--val-fraction"),
-              testing::EndsWith(" (classify, autoencoder and packs only, default 0.2)"));
+              testing::EndsWith(" (classify, autoencoder, program and packs only, default 0.2)"));
   EXPECT_THAT(help("--cache"),
-              testing::HasSubstr(" (classify, autoencoder and packs only, --loader "));
+              testing::HasSubstr(" (classify, autoencoder, program and packs only, --loader "));
   // Other commands name the recipes of an option by the same lists.
-  EXPECT_EQ(recipe_names(), (std::vector<std::string>{"mnist", "cifar10", "classify", "autoencoder",
-                                                      "resnet50-split"}));
+  EXPECT_EQ(
+      recipes_with(has_own_model),
+      (std::vector<std::string>{"mnist", "cifar10", "classify", "autoencoder", "resnet50-split"}));
+  EXPECT_EQ(only_recipes(needs_program), "program only");
+  EXPECT_EQ(only_recipes(evaluates_image_size), "classify and autoencoder only");
+  EXPECT_EQ(only_recipes(evaluates_folder), "classify and autoencoder only");
   EXPECT_EQ(only_recipes(has_models), "classify only");
-  EXPECT_EQ(only_recipes(has_image_sizes), "classify and autoencoder only");
-  EXPECT_EQ(only_recipes(splits_folder), "classify and autoencoder only");
+  EXPECT_EQ(only_recipes(has_image_sizes), "classify, autoencoder and program only");
+  EXPECT_EQ(only_recipes(splits_folder), "classify, autoencoder and program only");
   EXPECT_EQ(only_recipes(has_fused_kernels), "mnist only");
   // A run without these options uses these defaults.
   const auto choices_of = [](const char* name) { return resolve_recipe(name, {}).recipe->choices; };
@@ -351,16 +357,39 @@ TEST(TrainOptions, NameTheRecipesOfAnOptionThatOthersLack) {
   const auto refusal = [](const RecipeArguments& arguments) {
     return testing_support::message_of<ConfigError>([&] { resolve_recipe("mnist", arguments); });
   };
-  const std::string both = " has no effect on mnist; it belongs to classify and autoencoder; ";
+  const std::string both =
+      " has no effect on mnist; it belongs to classify, autoencoder and program; ";
   EXPECT_EQ(refusal({.model = "resnet18"}),
             "train: --model has no effect on mnist; it belongs to classify; remove --model");
   EXPECT_EQ(refusal({.image_size = 28}), "train: --image-size" + both + "remove --image-size");
   const std::string packs =
-      " has no effect on mnist unless --data is a pack; it belongs to packs, classify and "
-      "autoencoder; ";
+      " has no effect on mnist unless --data is a pack; it belongs to packs, classify, "
+      "autoencoder and program; ";
   EXPECT_EQ(refusal({.val_fraction = 0.5}),
             "train: --val-fraction" + packs + "remove --val-fraction");
   EXPECT_EQ(refusal({.cache = "none"}), "train: --cache" + packs + "remove --cache");
+  EXPECT_EQ(refusal({.inputs = "x=images"}),
+            "train: --inputs has no effect on mnist; it belongs to program; remove --inputs");
+}
+
+TEST(TrainOptions, NameWhatThereIsOnlyWithOrWithoutImagesOfAProgram) {
+  const auto refusal = [](const RecipeArguments& arguments, const char* data) {
+    return testing_support::message_of<ConfigError>(
+        [&] { resolve_recipe("program", arguments, data); });
+  };
+  EXPECT_EQ(refusal({}, "tokens.safetensors"),
+            "train: recipe program trains a model that Python exported; give --program FILE, a "
+            "file of torch.export.save");
+  const std::string tensors =
+      " is about images, but without --inputs the data of program are tensors; remove it";
+  EXPECT_EQ(refusal({.program = "net.pt2", .image_size = 32}, "tokens.safetensors"),
+            "train: --image-size" + tensors);
+  EXPECT_EQ(refusal({.program = "net.pt2", .cache = "none"}, "tokens.safetensors"),
+            "train: --cache" + tensors);
+  const RecipeArguments split{.program = "net.pt2", .inputs = "x=images", .val_fraction = 0.5};
+  EXPECT_EQ(refusal(split, "cifar10"),
+            "train: --val-fraction has no effect on --data cifar10; remove it");
+  EXPECT_EQ(refusal(split, "photos"), "train: --program net.pt2 does not exist; give a .pt2 file");
 }
 
 }  // namespace

@@ -70,6 +70,7 @@ std::vector<Seed> fuzz_seeds() {
       {"gzip", "gzip", fuzz_gzip, gzip(pattern(3000, 1))},
       {"idx", "idx_images", fuzz_idx, idx_images(3, 5, 7)},
       {"idx", "idx_labels", fuzz_idx, idx_labels(20)},
+      {"npy", "npy", fuzz_npy, npy_array("<f4", "(2, 3)", pattern(24))},
       {"pack", "pack_of_files", fuzz_pack, file_pack()},
       {"pack", "pack_of_pixels", fuzz_pack, pixel_pack(3)},
       {"pack", "pack_of_own_sizes", fuzz_pack, pixel_pack(3, true)},

@@ -13,6 +13,7 @@
 #include <lockstep/formats/gzip.h>
 #include <lockstep/formats/idx.h>
 #include <lockstep/formats/image_decoder.h>
+#include <lockstep/formats/npy.h>
 #include <lockstep/formats/pack.h>
 #include <lockstep/formats/pickle.h>
 #include <lockstep/formats/safetensors.h>
@@ -181,6 +182,10 @@ bool fuzz_idx(std::span<const std::byte> bytes) {
 }
 
 bool fuzz_jpeg(std::span<const std::byte> bytes) { return fuzz_image(ImageType::kJpeg, bytes); }
+
+bool fuzz_npy(std::span<const std::byte> bytes) {
+  return accepts([&] { touch(formats::parse_npy(bytes, "fuzz").bytes); });
+}
 
 bool fuzz_pack(std::span<const std::byte> bytes) {
   const auto read = [](std::span<const std::byte> pack) {

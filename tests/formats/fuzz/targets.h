@@ -15,6 +15,7 @@ bool fuzz_cifar100(std::span<const std::byte> bytes);
 bool fuzz_gzip(std::span<const std::byte> bytes);
 bool fuzz_idx(std::span<const std::byte> bytes);
 bool fuzz_jpeg(std::span<const std::byte> bytes);
+bool fuzz_npy(std::span<const std::byte> bytes);
 bool fuzz_pack(std::span<const std::byte> bytes);
 bool fuzz_pickle(std::span<const std::byte> bytes);
 bool fuzz_png(std::span<const std::byte> bytes);
