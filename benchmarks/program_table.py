@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Training steps of exported programs, alternating with eager Python on the same nets.
 
-Usage: program_table.py [--rounds 7] [--seconds 2] [--build build/release] [--only NAME]
+Usage: program_table.py [--rounds 7] [--seconds 2] [--build build/release] [--only NAME] [--no-in-place]
+                        [--channels-last]
 
 Both sides have the same weights, inputs, LibTorch and number of threads. A step is zero_grad, forward, the mean square of
 the output, backward, and SGD with momentum: torch.optim.SGD with fused=True, the fastest that PyTorch has, against
 lockstep::Optimizer, which calls the same kernel over flat memory. The column "without optimizer" leaves both out.
+With --no-in-place the program writes each result to memory of its own (ProgramOptions::in_place). With --channels-last
+both sides have their images and weights in that format; nets without images are left out.
 Figures are medians over the rounds of the median step in a round; a ratio is the median of the ratios of the rounds.
 """
 import argparse
@@ -71,6 +74,7 @@ NETS = {  # name: (title, net, inputs, threads)
     "resnet18": ("ResNet-18 for 32x32 images, batch 16", lambda: ResNet18(10), lambda n: torch.randn(n, 3, 32, 32), 16, 1),
     "resnet50": ("ResNet-50, 64x64 images, batch 8", lambda: ResNet50(10), lambda n: torch.randn(n, 3, 64, 64), 8, 2),
 }
+WITH_IMAGES = {"mnist", "resnet18", "resnet50"}
 
 
 def export(net, inputs, folder):
@@ -102,10 +106,13 @@ def measure(name, options, folder):
     torch.manual_seed(0)
     net, inputs = make().train(), draw(batch)
     export(net, inputs, folder)
+    words = ["no-in-place"] * options.no_in_place + ["channels-last"] * options.channels_last
+    if options.channels_last:
+        net, inputs = (each.to(memory_format=torch.channels_last) for each in (net, inputs))
     rows = []
     for _ in range(options.rounds):
         ours = subprocess.run([options.build / "program_step", folder / "net.pt2", folder / "inputs.pt",
-                               str(options.seconds), str(threads)], capture_output=True, text=True, check=True)
+                               str(options.seconds), str(threads), *words], capture_output=True, text=True, check=True)
         rows.append(([float(word) for word in ours.stdout.split()], eager(net, inputs, options.seconds)))
     middle = lambda value: statistics.median(map(value, rows))  # noqa: E731
     return (f"| {title}, {threads} thread{'s' if threads > 1 else ''} | {middle(lambda r: r[1][0]):.3f} ms | "
@@ -119,12 +126,16 @@ def main():
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--only", choices=NETS)
+    parser.add_argument("--no-in-place", action="store_true")
+    parser.add_argument("--channels-last", action="store_true")
     options = parser.parse_args()
     print(f"{machine()}, PyTorch {torch.__version__}, commit {commit()}\n")
     print("| net | eager Python | program | times faster | without optimizer | loading |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name in [options.only] if options.only else NETS:
+            if options.channels_last and name not in WITH_IMAGES:
+                continue
             print(measure(name, options, pathlib.Path(folder)), flush=True)
 
 

@@ -1,6 +1,6 @@
 // Measures a training step of an exported program, for program_table.py.
 //
-// Usage: program_step NET.pt2 INPUTS.pt SECONDS THREADS
+// Usage: program_step NET.pt2 INPUTS.pt SECONDS THREADS [no-in-place] [channels-last]
 //
 // INPUTS.pt has the arguments by their names. The loss is the mean square of the first output. A
 // step is zero_grad, forward, backward and SGD with momentum. Prints the median milliseconds of a
@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -30,10 +31,22 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void run(char** argv) {
+lockstep::ProgramOptions options_of(const std::vector<std::string>& words) {
+  lockstep::ProgramOptions options;
+  for (const std::string& word : words) {
+    if (word != "no-in-place" && word != "channels-last") {
+      throw lockstep::ConfigError("unknown option '" + word + "'");
+    }
+    options.in_place &= word != "no-in-place";
+    options.channels_last |= word == "channels-last";
+  }
+  return options;
+}
+
+void run(int argc, char** argv) {
   at::set_num_threads(std::atoi(argv[4]));
   const auto begin = lockstep::Clock::now();
-  lockstep::Program net(argv[1]);
+  lockstep::Program net(argv[1], options_of({argv + 5, argv + argc}));
   const double loading = lockstep::seconds_since(begin);
   lockstep::NamedInputs inputs;
   for (const auto& [name, tensor] : lockstep::load_state_dict_file(argv[2])) inputs[name] = tensor;
@@ -56,12 +69,14 @@ void run(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::fprintf(stderr, "usage: program_step NET.pt2 INPUTS.pt SECONDS THREADS\n");
+  if (argc < 5) {
+    std::fprintf(stderr,
+                 "usage: program_step NET.pt2 INPUTS.pt SECONDS THREADS [no-in-place] "
+                 "[channels-last]\n");
     return 2;
   }
   try {
-    run(argv);
+    run(argc, argv);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", lockstep::first_line(error).c_str());

@@ -138,6 +138,7 @@ class Compiler {
     }
     plan_->registers_ = registers_.size();
     mark_last_uses();
+    if (options_.in_place) add_in_place_calls(plan_->instructions_, plan_->inputs_);
     return plan_;
   }
 

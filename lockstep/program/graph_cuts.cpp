@@ -1,7 +1,5 @@
 #include <lockstep/program/graph_cuts.h>
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -13,6 +11,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
+#include <lockstep/program/aliases.h>
 #include <lockstep/program/pt2_file.h>
 #include <lockstep/program/python_operators.h>
 
@@ -30,53 +29,6 @@ struct Value {
 };
 
 constexpr std::string_view kSize = "torch.ops.aten.sym_size.int";
-
-// Operators that may return their input itself, although their schemas do not say so.
-constexpr std::string_view kMayReturnInput[] = {
-    "torch.ops.aten.dropout.default", "torch.ops.aten.feature_dropout.default",
-    "torch.ops.aten.alpha_dropout.default", "torch.ops.aten.feature_alpha_dropout.default"};
-
-template <class Visit>
-void for_each_name(const Argument& argument, const Visit& visit) {
-  if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
-    for (const Argument& item : list->items) for_each_name(item, visit);
-  } else if (const auto* tensor = std::get_if<TensorName>(&argument.value)) {
-    if (!tensor->name.empty()) visit(tensor->name, /*is_number=*/false);
-  } else if (const auto* number = std::get_if<NumberName>(&argument.value)) {
-    if (!number->name.empty()) visit(number->name, /*is_number=*/true);
-  }
-}
-
-// "torch.ops.aten.add_.Tensor" in LibTorch's dispatcher.
-std::optional<c10::OperatorHandle> find_operator(const std::string& target) {
-  constexpr std::string_view prefix = "torch.ops.";
-  const std::size_t first = target.find('.', prefix.size());
-  const std::size_t last = target.rfind('.');
-  if (!target.starts_with(prefix) || first == std::string::npos || first >= last) return {};
-  std::string overload = target.substr(last + 1);
-  if (overload == "default") overload.clear();
-  return c10::Dispatcher::singleton().findSchema(
-      {str(target.substr(prefix.size(), first - prefix.size()),
-           "::", target.substr(first + 1, last - first - 1)),
-       overload});
-}
-
-// Sets of values that may share memory.
-class AliasSets {
- public:
-  const std::string& root(const std::string& name) {
-    auto found = parents_.try_emplace(name, name).first;
-    while (found->second != found->first) found = parents_.find(found->second);
-    return found->first;
-  }
-  void unite(const std::string& a, const std::string& b) {
-    const std::string root_a = root(a), root_b = root(b);
-    parents_[root_a] = root_b;
-  }
-
- private:
-  std::map<std::string, std::string> parents_;
-};
 
 class Analysis {
  public:
@@ -189,9 +141,7 @@ class Analysis {
       });
     }
     const auto operation = find_operator(node.target);
-    const bool may_return_input = std::find(std::begin(kMayReturnInput), std::end(kMayReturnInput),
-                                            node.target) != std::end(kMayReturnInput);
-    if (!operation || may_return_input) {
+    if (!operation || may_return_input(node)) {
       // A higher-order operator may change and return anything that it gets.
       if (!operation && node.target.starts_with("torch.ops.")) {
         for (const std::string& name : inputs) {

@@ -1,9 +1,11 @@
 // What a Plan consists of.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <lockstep/program/in_place.h>
 #include <lockstep/program/plan.h>
 #include <lockstep/program/python_operators.h>
 
@@ -48,6 +50,7 @@ struct Plan::Instruction {
   };
   Kind kind = Kind::kOperator;
   std::vector<c10::OperatorHandle> operation{};  ///< one, for kOperator; it has no default
+  std::optional<InPlaceCall> in_place{};         ///< of an operation that has such a form
   PythonOperator python = nullptr;
   std::vector<Operand> operands{};
   std::vector<std::shared_ptr<const Plan>> graphs{};

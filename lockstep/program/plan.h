@@ -41,6 +41,7 @@ struct CompileOptions {
   std::set<std::string, std::less<>> namespaces{};
   /// Python's names of the graph's inputs that are parameters or buffers, by the value's name.
   std::map<std::string, std::string> state_names{};
+  bool in_place = true;  ///< see ProgramOptions
 };
 
 /// The modules that decide between training and evaluation, by their index in Plan::modules().

@@ -193,6 +193,8 @@ void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& 
       const int counted = instruction.only_in_training_of;
       if (counted >= 0 && !modules[static_cast<std::size_t>(counted)]->is_training()) {
         stack.resize(1);
+      } else if (instruction.in_place && instruction.in_place->prepare(stack)) {
+        instruction.in_place->operation.callBoxed(stack);
       } else {
         instruction.operation.front().callBoxed(stack);
       }

@@ -10,6 +10,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/suggestion.h>
 #include <lockstep/formats/printable.h>
+#include <lockstep/program/channels_last.h>
 #include <lockstep/program/program_parts.h>
 #include <lockstep/program/pt2_file.h>
 
@@ -212,6 +213,9 @@ std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(
   source->name = std::move(name);
   source->graph = std::move(graph);
   source->options = options;
+  if (options.channels_last) {
+    source->channels_last = program::to_channels_last(source->graph, source->name);
+  }
   source->leaves = program::leaves_of(source->graph, source->name);
   std::vector<std::string> leaf_names;
   for (const Leaf& leaf : source->leaves) leaf_names.push_back(leaf.name);
@@ -261,7 +265,8 @@ std::shared_ptr<const program::Plan> ProgramImpl::Source::plan(const Home& home_
                                               .from = home,
                                               .to = home_now,
                                               .namespaces = options.namespaces,
-                                              .state_names = state_names});
+                                              .state_names = state_names,
+                                              .in_place = options.in_place});
 }
 
 void ProgramImpl::Parts::set_home(const Home& now) {
@@ -286,6 +291,7 @@ ProgramImpl::ProgramImpl(const std::filesystem::path& path, const ProgramOptions
   // The tensors refer to descriptions that making the source checks.
   auto source = Source::make(path.string(), file.program, options);
   adopt(std::move(source), load_tensors(file));
+  if (options.channels_last) to_channels_last();
 }
 
 ProgramImpl::ProgramImpl(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors)
@@ -379,6 +385,10 @@ ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
   for (std::size_t i = 0; i < source.graph.inputs.size(); ++i) {
     if (is_user(source.graph.inputs[i])) {
       arguments.push_back(std::move(values[next++]));
+      if (!source.channels_last.empty() && source.channels_last[i]) {
+        arguments.back() =
+            arguments.back().toTensor().contiguous(torch::MemoryFormat::ChannelsLast);
+      }
     } else {
       arguments.emplace_back(parts_->tensors[i]);
     }

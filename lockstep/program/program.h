@@ -33,6 +33,11 @@ struct LOCKSTEP_API ProgramOptions {
   /// Namespaces of operators that the file may call. Name that of your own operators here; the
   /// library that defines them must be loaded.
   std::set<std::string, std::less<>> namespaces{"aten", "prims", "torchvision"};
+  /// Whether a result is written to the memory of an operand that is not needed any more, where
+  /// this gives the same bits. Python allocates memory for each result.
+  bool in_place = true;
+  /// Whether to call to_channels_last().
+  bool channels_last = false;
 };
 
 /// An argument of a program that is passed to forward().
@@ -90,6 +95,12 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
   /// its calls: the running mean, or else the weight. Throws ConfigError if one has neither, or
   /// lies in a part of the graph that cannot be synchronised.
   std::vector<torch::Tensor> batch_normalizations() const;
+
+  /// Lays parameters and arguments of four dimensions out in memory as NHWC, the format
+  /// channels_last, in which convolutions are faster. Results equal those of the contiguous format
+  /// up to rounding, and random numbers are drawn in the order of the memory. Call it before
+  /// optimizers and wrappers see the module. Throws ConfigError if an operator depends on strides.
+  void to_channels_last();
 
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override;

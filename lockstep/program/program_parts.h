@@ -23,6 +23,8 @@ struct ProgramImpl::Source {
   program::Home home{};                      ///< at export
   std::optional<std::size_t> home_tensor{};  ///< the input of the graph that decides on it
   bool changes_inputs = false;               ///< whether a call writes to its arguments
+  /// For each input of the graph, whether it gets the format channels_last; empty: none does.
+  std::vector<bool> channels_last{};
   std::vector<program::Leaf> leaves{};
   std::optional<program::Guards> guards{};
   std::map<std::string, std::string> state_names{};  ///< Python's names by those of the values

@@ -40,8 +40,9 @@ Recipe autoencoder_with_program(const RecipeChoices& choices) {
   recipe.train_augmentation = {Resize{size}, unit_range()};
   recipe.test_augmentation = recipe.train_augmentation;
   recipe.input = {3, size.height, size.width};
-  // The program decides on the memory format of its own tensors.
+  // In channels-last the bits would not be those of Python.
   recipe.channels_last = false;
+  recipe.offers_channels_last = true;
   recipe.max_stages = kMostStagesOfPrograms;
   recipe.load_data = [size](const RecipeDataOptions& options) {
     return load_folder_split(

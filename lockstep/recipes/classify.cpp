@@ -53,8 +53,9 @@ Recipe classify_with_program(const RecipeChoices& choices) {
   recipe.test_augmentation = {Resize{side * 8 / 7, /*shorter_side=*/true}, CenterCrop{size},
                               usual.back()};
   recipe.input = {3, size.height, size.width};
-  // The program decides on the memory format of its own tensors.
+  // In channels-last the bits would not be those of Python.
   recipe.channels_last = false;
+  recipe.offers_channels_last = true;
   recipe.max_stages = kMostStagesOfPrograms;
   recipe.make_task = [program](const TaskOptions& options) {
     return make_program_classifier(program, options.num_classes);

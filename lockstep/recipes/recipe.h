@@ -127,6 +127,8 @@ struct Recipe {
   Augmentation test_augmentation{};
   ImageShape input{};          ///< shape of the model's input images
   bool channels_last = false;  ///< memory format of images and of the module's parameters
+  /// Whether a recipe that is not in channels_last by default can be.
+  bool offers_channels_last = false;
   std::function<RecipeData(const RecipeDataOptions& options)> load_data{};
   bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference
   /// Whether the recipe decodes the image files of the given folder.

@@ -278,6 +278,62 @@ class Buffers(nn.Module):
         return y + self.constant + self.summed * self.steps + self.doubled, self.table, self.copied
 
 
+@net(rows(3, 8, 8), (BATCH,))
+class Residual(nn.Module):
+    """Most results of elementwise operators can be written over their operands."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.blocks = nn.ModuleList([nn.Sequential(
+            nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout2d(0.2),
+            nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)) for _ in range(4)])
+        self.norm = nn.BatchNorm2d(8)
+        self.shortcut = nn.Conv2d(8, 8, 1)
+        self.gate = nn.Conv2d(8, 8, 1)
+        self.head = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), nn.ReLU6(), nn.Linear(8, 3))
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.first(x)))
+        x = F.relu(self.blocks[0](x) + x)
+        x = F.leaky_relu(self.shortcut(x) + self.blocks[1](x), 0.1)
+        x = x + 0.5 * self.blocks[2](x)
+        x = torch.tanh(self.blocks[3](x)) * torch.sigmoid(self.gate(x)) + x
+        x = F.silu(self.shortcut(x)) / 3 + F.hardswish(self.gate(x)) * self.gate(x).mean((2, 3), keepdim=True)
+        return self.head(x.mean((2, 3)))
+
+
+@net(rows(4), (BATCH,), **ONCE)
+class LastUses(Parts):
+    """Values that nobody uses any more, of which some are needed nevertheless."""
+
+    def forward(self, x):
+        z = self.linear(x)
+        view = z.view(-1)
+        y = torch.relu(z)
+        rest, part = self.linear(y).split([1, 3], 1)
+        part = torch.tanh(part)
+        twice = self.other(y)
+        saved = torch.relu(torch.sigmoid(self.linear(y)))
+        wide = self.linear(y) + torch.linspace(0, 1, 4, dtype=torch.float64)
+        column = self.other(y)[:, :1] + self.linear(y)
+        row = torch.relu(self.linear(y) + self.other(y)[:1])
+        turned = torch.relu(self.linear(y).t()) + 1
+        grown = torch.relu(self.linear(y).mean(1, keepdim=True).expand(-1, 4))
+        masked = F.dropout(self.linear(y), 0.3, self.training) * torch.tensor([0.0, 1.0, 2.0, 3.0])
+        product = self.linear(y) * self.other(y) - self.linear(y)
+        with torch.no_grad():
+            # contiguous() returns the tensor with a gradient itself.
+            quiet = torch.relu(self.linear(y).contiguous())
+            constant = torch.relu(torch.arange(4.0) - 1)
+        outside = self.other(y)
+        with torch.no_grad():
+            inside = torch.relu(outside.contiguous())
+        loud = torch.relu(constant + self.linear(y) * quiet)
+        return (view, rest, part, torch.relu(twice + twice), saved, wide, column, row, turned, grown, masked, product,
+                quiet, inside, loud, torch.relu(y.detach()), F.hardtanh(self.other(x)))
+
+
 @net(lambda batch: (torch.randn(batch, 4), torch.randn(batch, 4)), (BATCH, BATCH), **ONCE)
 class InPlace(nn.Module):
     def __init__(self):

@@ -206,6 +206,16 @@ class TrainedPrograms(unittest.TestCase):
         for name in ("norm1.running_mean", "norm1.running_var"):
             torch.testing.assert_close(state[name], alone[name], rtol=1e-4, atol=1e-6)
 
+    def test_channels_last(self):
+        contiguous = self.train("batch", "contiguous")
+        state = self.train("batch", "channels_last", "--memory-format", "channels-last")
+        self.assertEqual(list(state), list(contiguous))
+        for name, tensor in contiguous.items():
+            torch.testing.assert_close(state[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
+        result = self.run_program("evaluate", self.folder / "channels_last/checkpoint.safetensors", "--data",
+                                  self.folder / "images", "--accelerator", "cpu")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_an_autoencoder(self):
         state = self.train("copy", "copy", recipe="autoencoder")
         Copy().load_state_dict(state, strict=True)

@@ -200,7 +200,7 @@ void add_computation_options(CLI::App& command, TrainArguments& to) {
                    "Let cuDNN time its algorithms for each shape and use the fastest (GPUs only)");
   command.add_option("--memory-format", to.memory_format,
                      "Memory format of images and weights: channels-last or contiguous (recipes "
-                     "with colour images only, default channels-last)");
+                     "with colour images only, default channels-last; with --program contiguous)");
   command.add_flag(
       "--cuda-graph", to.cuda_graph,
       "Capture a training step in a CUDA graph and replay it for all later steps (GPUs "

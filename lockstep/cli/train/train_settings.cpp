@@ -22,7 +22,7 @@ bool is_channels_last(const TrainArguments& arguments, const recipes::Recipe& re
   if (!arguments.memory_format) return recipe.channels_last;
   OptionCheck("train").one_of("--memory-format", *arguments.memory_format,
                               {"channels-last", "contiguous"});
-  if (!recipe.channels_last) {
+  if (!recipe.channels_last && !recipe.offers_channels_last) {
     throw ConfigError(lockstep::str("train: --memory-format has no effect on ", recipe.name,
                                     ", which has no channels-last form; remove --memory-format"));
   }

@@ -1,14 +1,28 @@
 #include <lockstep/train/optimization/memory_format.h>
 
+#include <algorithm>
+#include <vector>
+
+#include <lockstep/program/channels_last.h>
+#include <lockstep/program/program.h>
+
 namespace lockstep::train {
 
 void to_channels_last(torch::nn::Module& module) {
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : module.parameters()) {
-    if (parameter.dim() != 4) continue;
-    // contiguous() would keep the strides of a tensor that is dense in both formats (one channel).
-    parameter.set_data(parameter.to(parameter.options(), /*non_blocking=*/false, /*copy=*/true,
-                                    torch::MemoryFormat::ChannelsLast));
+  std::vector<torch::Tensor> converted;
+  const auto convert = [&](torch::nn::Module& each) {
+    auto* const net = each.as<ProgramImpl>();
+    if (net == nullptr) return;
+    net->to_channels_last();
+    for (const torch::Tensor& parameter : net->parameters()) converted.push_back(parameter);
+  };
+  convert(module);
+  for (const auto& each : module.modules(/*include_self=*/false)) convert(*each);
+  for (torch::Tensor& parameter : module.parameters()) {
+    const bool is_done =
+        std::any_of(converted.begin(), converted.end(),
+                    [&](const torch::Tensor& other) { return other.is_same(parameter); });
+    if (parameter.dim() == 4 && !is_done) program::give_channels_last(parameter);
   }
 }
 
