@@ -272,6 +272,7 @@ class Compiler {
     result.kind = kind;
     result.node = node_;
     result.where = where_;
+    result.source = graph_.nodes[node_].source;
     return result;
   }
 

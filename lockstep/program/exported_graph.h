@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -73,6 +74,18 @@ struct LOCKSTEP_API Argument {
       value{};
 };
 
+/// Calls visit(name, is_number) for each value that `argument` refers to, in order.
+template <class Visit>
+void for_each_name(const Argument& argument, const Visit& visit) {
+  if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
+    for (const Argument& item : list->items) for_each_name(item, visit);
+  } else if (const auto* tensor = std::get_if<TensorName>(&argument.value)) {
+    if (!tensor->name.empty()) visit(tensor->name, /*is_number=*/false);
+  } else if (const auto* number = std::get_if<NumberName>(&argument.value)) {
+    if (!number->name.empty()) visit(number->name, /*is_number=*/true);
+  }
+}
+
 struct LOCKSTEP_API NamedArgument {
   std::string name{};  ///< as in the operator's schema; empty for higher-order operators
   Argument argument{};
@@ -125,6 +138,9 @@ struct LOCKSTEP_API Graph {
   std::vector<Argument> outputs{};
   std::vector<Node> nodes{};
   std::map<std::string, TensorDescription> tensors{};  ///< by the name of the value
+  /// The classes of the modules that made calls, and of those around them, by their paths: "" is
+  /// "net.Net", "layer1.0" is "torchvision.models.resnet.Bottleneck".
+  std::map<std::string, std::string, std::less<>> module_classes{};
 };
 
 /// What an input of the graph is.

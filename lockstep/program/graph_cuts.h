@@ -29,10 +29,4 @@ std::vector<Cut> cuts_of(const ExportedGraph& program);
 std::vector<ExportedGraph> stages_of(const ExportedGraph& program, const std::vector<Cut>& cuts,
                                      const std::vector<std::size_t>& begins);
 
-/// Chooses the first nodes of `stages` stages so that the most expensive one costs at most a tenth
-/// more than it must, and as few bytes cross as possible. `costs` has one entry for each node.
-/// Empty if there are too few places for cuts.
-std::vector<std::size_t> choose_cuts(const std::vector<Cut>& cuts, const std::vector<double>& costs,
-                                     int stages);
-
 }  // namespace lockstep::program

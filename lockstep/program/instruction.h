@@ -70,6 +70,7 @@ struct Plan::Instruction {
   int only_in_training_of = -1;  ///< a module; in evaluation mode the first operand is the result
   std::size_t node = 0;          ///< its place in the graph
   std::string where{};           ///< "aten::conv2d at net.py:12: ..."
+  std::string source{};          ///< Node::source
 };
 
 struct Plan::Output {

@@ -3,9 +3,11 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <lockstep/core/clock.h>
@@ -137,6 +139,26 @@ std::vector<IValue> run_scan(const Plan::Instruction& loop, const std::vector<IV
   return carried;
 }
 
+// Notes the line of Python in the nodes of LibTorch's tracer that made `values`, so that the ONNX
+// export can name it.
+void note_source(const std::string& line, const std::vector<IValue>& values) {
+  const auto& state = torch::jit::tracer::getTracingState();
+  if (state == nullptr || line.empty()) return;
+  const auto source = std::make_shared<torch::jit::Source>(line);
+  const auto note = [&](const torch::Tensor& tensor) {
+    if (!tensor.defined() || !state->hasValue(tensor)) return;
+    torch::jit::Node* node = state->getValue(tensor)->node();
+    // The members of a list come from a node of their own.
+    if (node->kind() == c10::prim::ListUnpack) node = node->input()->node();
+    node->setSourceRange(torch::jit::SourceRange(source, 0, line.size()));
+  };
+  for (const IValue& value : values) {
+    if (value.isTensor()) note(value.toTensor());
+    if (!value.isTensorList()) continue;
+    for (const torch::Tensor& tensor : value.toTensorVector()) note(tensor);
+  }
+}
+
 void keep(IValue&& value, int index, Frame& frame) {
   if (index >= 0) frame[static_cast<std::size_t>(index)] = std::move(value);
 }
@@ -197,6 +219,7 @@ void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& 
         instruction.in_place->operation.callBoxed(stack);
       } else {
         instruction.operation.front().callBoxed(stack);
+        note_source(instruction.source, stack);
       }
       keep_results(instruction.results, stack, frame);
       return;

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -33,6 +35,16 @@ struct LOCKSTEP_API StoredTensor {
   /// Tensors that share memory have the same storage.
   std::span<const std::byte> storage{};
 };
+
+/// The number of elements; the largest number if it does not fit.
+inline std::int64_t elements_of(const StoredTensor& tensor) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : tensor.sizes) {
+    if (__builtin_mul_overflow(count, size, &count))
+      return std::numeric_limits<std::int64_t>::max();
+  }
+  return count;
+}
 
 struct LOCKSTEP_API Pt2File {
   ExportedGraph program{};

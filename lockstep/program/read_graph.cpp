@@ -273,29 +273,42 @@ std::string source_line(std::string_view trace) {
   return best;
 }
 
-// The path and class of the innermost module in
-// "L__self__,,net.Net;L__self__conv1,conv1,torch.nn.modules.conv.Conv2d".
-std::pair<std::string, std::string> innermost_module(std::string_view stack) {
-  std::string_view last = stack.substr(stack.rfind(';') + 1);
-  const std::size_t path = last.find(',');
+// The path and class in one entry of a stack of modules, "L__self__conv1,conv1,net.Conv".
+std::pair<std::string_view, std::string_view> module_of(std::string_view entry) {
+  const std::size_t path = entry.find(',');
   if (path == std::string_view::npos) return {};
-  last.remove_prefix(path + 1);
-  const std::string_view name = last.substr(0, last.find(','));
-  last.remove_prefix(std::min(name.size() + 1, last.size()));
+  entry.remove_prefix(path + 1);
+  const std::string_view name = entry.substr(0, entry.find(','));
+  entry.remove_prefix(std::min(name.size() + 1, entry.size()));
   // Nodes that PyTorch adds itself have a text of its own.
   if (name.starts_with("_empty_nn_module_stack")) return {};
-  return {std::string(name), std::string(last)};
+  return {name, entry};
 }
 
-Node read_node(const Place& place) {
+// Adds the modules in "L__self__,,net.Net;L__self__conv1,conv1,torch.nn.modules.conv.Conv2d" to
+// `classes`, and returns the path and class of the last one, which made the call.
+std::pair<std::string_view, std::string_view> read_modules(
+    std::string_view stack, std::map<std::string, std::string, std::less<>>& classes) {
+  std::pair<std::string_view, std::string_view> last;
+  while (true) {
+    const std::size_t end = std::min(stack.find(';'), stack.size());
+    last = module_of(stack.substr(0, end));
+    const auto& [path, type] = last;
+    if (!type.empty() && !classes.contains(path)) classes.emplace(path, type);
+    if (end == stack.size()) return last;
+    stack.remove_prefix(end + 1);
+  }
+}
+
+Node read_node(const Place& place, std::map<std::string, std::string, std::less<>>& classes) {
   Node node;
   node.target = place["target"].text();
   if (place.has("name")) node.name = place["name"].text();
   const Place metadata = place["metadata"];
   if (metadata.has("stack_trace")) node.source = source_line(metadata["stack_trace"].text());
   if (metadata.has("nn_module_stack")) {
-    std::tie(node.module_path, node.module_class) =
-        innermost_module(metadata["nn_module_stack"].text());
+    const std::string stack = metadata["nn_module_stack"].text();
+    std::tie(node.module_path, node.module_class) = read_modules(stack, classes);
   }
   node.inputs = place["inputs"].list([](const Place& input) {
     return NamedArgument{input["name"].text(), read_argument(input["arg"])};
@@ -308,7 +321,8 @@ Graph read_nodes(const Place& place) {
   Graph graph;
   graph.inputs = place["inputs"].list(read_argument);
   graph.outputs = place["outputs"].list(read_argument);
-  graph.nodes = place["nodes"].list(read_node);
+  graph.nodes =
+      place["nodes"].list([&](const Place& node) { return read_node(node, graph.module_classes); });
   place["tensor_values"].items([&](const std::string& name, const Place& tensor) {
     graph.tensors.emplace(name, read_tensor(tensor));
   });

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/program/choose_cuts.h>
 #include <lockstep/program/graph_cuts.h>
 #include <lockstep/program/program_parts.h>
-#include <lockstep/program/pt2_file.h>
 
 namespace lockstep {
 namespace {
@@ -35,43 +35,6 @@ std::vector<c10::IValue> sample(const std::vector<Leaf>& leaves, const program::
     values.emplace_back(at::zeros(sizes, at::device(home.device).dtype(type)));
   }
   return values;
-}
-
-// The bytes that each node adds: parameters at their first use, and its results.
-std::vector<double> bytes_of_nodes(const program::ExportedGraph& graph) {
-  const auto bytes_of = [&](const program::Argument& argument, auto& self) -> double {
-    if (const auto* list = std::get_if<program::ArgumentList>(&argument.value)) {
-      double sum = 0;
-      for (const auto& item : list->items) sum += self(item, self);
-      return sum;
-    }
-    const auto* tensor = std::get_if<program::TensorName>(&argument.value);
-    const auto found =
-        tensor == nullptr ? graph.graph.tensors.end() : graph.graph.tensors.find(tensor->name);
-    if (found == graph.graph.tensors.end()) return 0;
-    const auto* type = program::scalar_type_info(found->second.dtype);
-    double bytes = type == nullptr ? 0 : static_cast<double>(type->bytes);
-    for (const program::Size& size : found->second.sizes) bytes *= static_cast<double>(size.value);
-    return bytes;
-  };
-  std::set<std::string> parameters;
-  for (const auto& input : graph.inputs) {
-    if (input.kind != program::InputSpec::Kind::kParameter) continue;
-    parameters.insert(std::get<program::TensorName>(input.argument.value).name);
-  }
-  std::vector<double> costs;
-  for (const program::Node& node : graph.graph.nodes) {
-    double cost = 0;
-    for (const auto& output : node.outputs) cost += bytes_of(output, bytes_of);
-    for (const auto& input : node.inputs) {
-      const auto* tensor = std::get_if<program::TensorName>(&input.argument.value);
-      if (tensor != nullptr && parameters.erase(tensor->name) == 1) {
-        cost += bytes_of(input.argument, bytes_of);
-      }
-    }
-    costs.push_back(cost);
-  }
-  return costs;
 }
 
 // Keeps the default generator's state.
@@ -118,15 +81,9 @@ std::vector<Program> split(const Program& program, int stages, const ProgramSpli
                           "', which split() does not support; use the whole program"));
   }
   const auto cuts = program::cuts_of(source.graph);
-  std::vector<double> costs = bytes_of_nodes(source.graph);
+  std::vector<double> costs = program::bytes_of_nodes(source.graph);
   if (options.by_time && stages > 1) costs = program->measured_costs(costs);
-  const auto begins = program::choose_cuts(cuts, costs, stages);
-  if (begins.size() + 1 != static_cast<std::size_t>(stages)) {
-    std::int64_t places = 0;
-    for (const auto& cut : cuts) places += cut.obstacle.empty() ? 1 : 0;
-    throw ConfigError(str("split: ", source.name, " can be cut at ", amount_of(places, "place"),
-                          ", which is too few for ", stages, " stages"));
-  }
+  const auto begins = program::choose_cuts(str("split: ", source.name), cuts, costs, stages);
   std::map<std::string, torch::Tensor> tensors;
   const auto& inputs = source.graph.inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -39,6 +39,8 @@ struct ImageProgram {
   std::int64_t height = 0;  ///< pixels
   std::int64_t width = 0;
   std::int64_t classes = 0;  ///< size of the output's last dimension; 0: not fixed by the export
+  std::string input{};       ///< name of the images among the arguments of forward()
+  std::string output{};      ///< name of the output; "0" if the program returns one tensor
 };
 
 /// Reads what the program at `path` takes and returns, without LibTorch. `size` is the side of the

@@ -56,6 +56,14 @@ std::string line_between(double x1, double y1, double x2, double y2) {
              number(y2), "\"/>\n");
 }
 
+std::string rect(double x, double y, double width, double height, std::string_view classes,
+                 std::string_view title) {
+  const std::string head =
+      str("<rect x=\"", number(x), "\" y=\"", number(y), "\" width=\"", number(width),
+          "\" height=\"", number(height), "\" class=\"", classes, "\"");
+  return title.empty() ? head + "/>\n" : str(head, "><title>", escaped(title), "</title></rect>\n");
+}
+
 std::string fitted(std::string_view text, double width) {
   constexpr double kCharacter = 6.7;  // pixels, for a font size of 12
   const auto most = static_cast<std::size_t>(std::max(width / kCharacter, 1.0));

@@ -45,6 +45,9 @@ std::string opened(double width, double height, std::string_view name);
 /// A text, which is escaped here, and a thin line.
 std::string text_at(double x, double y, std::string_view classes, std::string_view text);
 std::string line_between(double x1, double y1, double x2, double y2);
+/// A rectangle. `title` is shown on hover, if it is not empty.
+std::string rect(double x, double y, double width, double height, std::string_view classes,
+                 std::string_view title = "");
 
 /// The distance between marks on an axis from 0 to `total`, which must be positive: 1, 2 or 5 times
 /// a power of ten, chosen to give three to seven marks.

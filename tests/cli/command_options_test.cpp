@@ -1,4 +1,5 @@
-// Where each option of `lockstep bench step`, `explain pipeline`, `simulate` and `data` is stored.
+// Where each option of `lockstep bench step`, `explain pipeline`, `program draw`, `simulate` and
+// `data` is stored.
 #include <tuple>
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <lockstep/cli/data/preview.h>
 #include <lockstep/cli/data_choice.h>
 #include <lockstep/cli/explain/pipeline_settings.h>
+#include <lockstep/cli/exported/draw_options.h>
 #include <lockstep/cli/simulate/simulate_settings.h>
 #include <tests/cli/option_table.h>
 
@@ -67,6 +69,17 @@ TEST(CommandOptions, OfExplainPipelineReachTheirOwnFields) {
                                 {{"--csv", "a.csv"}, [](auto& a) { a.csv = "a.csv"; }},
                                 {{"--json", "a.json"}, [](auto& a) { a.json = "a.json"; }},
                             });
+}
+
+TEST(CommandOptions, OfProgramDrawReachTheirOwnFields) {
+  expect_own_fields<ProgramDrawArguments>(
+      add_program_draw_options, {
+                                    {{"net.pt2"}, [](auto& a) { a.file = "net.pt2"; }},
+                                    {{"--out", "a.svg"}, [](auto& a) { a.out = "a.svg"; }},
+                                    {{"--format", "dot"}, [](auto& a) { a.format = "dot"; }},
+                                    {{"--depth", "3"}, [](auto& a) { a.depth = 3; }},
+                                    {{"--stages", "4"}, [](auto& a) { a.stages = 4; }},
+                                });
 }
 
 TEST(CommandOptions, OfSimulateReachTheirOwnFields) {

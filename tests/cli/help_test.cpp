@@ -18,6 +18,7 @@
 #include <lockstep/bench/strategies/ways.h>
 #include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/bench/strategies_settings.h>
+#include <lockstep/cli/exported/draw_options.h>
 #include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/mix_option.h>
@@ -88,6 +89,7 @@ std::vector<ListedOption> listed_options() {
        {"mnist", "--out", "sheet.png"}},
       {{"evaluate"}, "--split", {"validation", "train", "all"}, {"run"}},
       {{"explain", "pipeline"}, "--schedule", schedule_names()},
+      {{"program", "draw"}, "--format", cli::choice_names(cli::drawing_formats()), {"net.pt2"}},
       {{"simulate"}, "--strategy", simulate::simulated_strategy_names(), {"run"}},
   };
 }
@@ -197,6 +199,9 @@ TEST(Help, FitsATerminalAndGroupsTheOptionsOfTraining) {
                             {"bench", "loader"},
                             {"bench", "step"},
                             {"bench", "table"},
+                            {"program"},
+                            {"program", "draw"},
+                            {"program", "info"},
                             {"explain"},
                             {"explain", "pipeline"},
                             {"doctor"},

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -565,6 +566,22 @@ TEST_F(OnnxRefusals, ArgumentsWithoutALowering) {
     EXPECT_THAT(refusal(each.code, {.opset = each.opset}),
                 AllOf(HasSubstr(each.op), HasSubstr(each.reason)));
   }
+}
+
+// An exported program notes the line of Python in the nodes of the trace.
+TEST_F(OnnxRefusals, NamesTheNotedLineOfPython) {
+  const std::string text = refusal([](UserNetImpl&, const Tensor& x) {
+    Tensor y = at::special_bessel_j0(x);
+    const auto& state = torch::jit::tracer::getTracingState();
+    if (state != nullptr && state->hasValue(y)) {
+      const std::string line = "net.py:12: x = f(x)";
+      state->getValue(y)->node()->setSourceRange(
+          torch::jit::SourceRange(std::make_shared<torch::jit::Source>(line), 0, line.size()));
+    }
+    return y;
+  });
+  EXPECT_THAT(text, HasSubstr("aten::special_bessel_j0 [after conv1 (parameter conv1.weight), "
+                              "net.py:12: x = f(x)]"));
 }
 
 // Arguments next to those have a lowering.

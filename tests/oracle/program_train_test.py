@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 import zlib
 
 try:
@@ -111,6 +112,31 @@ def shuffled_batches(tensors, count):
     return [[tensor[order[8 * i:8 * i + 8]] for tensor in tensors] for i in range(count)]
 
 
+class Tokens(nn.Module):
+    """Reads the size of the batch, and makes a constant."""
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, stride=2)
+        self.first = nn.Parameter(torch.randn(1, 1, 8))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        x = x.view(x.size(0), 8, -1).transpose(1, 2)
+        x = torch.cat([self.first.expand(x.size(0), -1, -1), x], 1) * 2.0 + torch.tensor([0.5])
+        return self.head(nn.functional.scaled_dot_product_attention(x, x, x)[:, 0])
+
+
+class Bessel(nn.Module):
+    """Has an operator that cannot be exported to ONNX."""
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.head(torch.special.bessel_j0(x.mean((1, 2))))
+
+
 def write_png(path, shade):
     rows = b"".join(b"\0" + bytes((shade * 70 + x * (shade + 2) + y * 5 + c * 30) % 256
                                   for x in range(SIDE) for c in range(3)) for y in range(SIDE))
@@ -132,7 +158,8 @@ class TrainedPrograms(unittest.TestCase):
             for image in range(10):
                 write_png(cls.folder / f"images/{label}/{image}.png", label + 3 * image)
         torch.manual_seed(0)
-        cls.nets = {"group": Net("group"), "batch": Net("batch"), "wide": Net("group", 4), "copy": Copy()}
+        cls.nets = {"group": Net("group"), "batch": Net("batch"), "wide": Net("group", 4), "copy": Copy(),
+                    "tokens": Tokens(), "bessel": Bessel()}
         for name, net in cls.nets.items():
             example = (torch.randn(4, 3, 16, 16),)
             exported = torch.export.export(net.train(), example, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
@@ -219,6 +246,73 @@ class TrainedPrograms(unittest.TestCase):
     def test_an_autoencoder(self):
         state = self.train("copy", "copy", recipe="autoencoder")
         Copy().load_state_dict(state, strict=True)
+
+    def test_onnx_models_compute_what_python_computes(self):
+        try:
+            import onnxruntime
+        except ImportError as error:
+            self.skipTest(f"{error}; `make test-all` installs it")
+        cases = (("batch", "classify", "images", "logits"), ("tokens", "classify", "x", "output"),
+                 ("copy", "autoencoder", "x", "output"))
+        for name, recipe, images, output in cases:
+            net = self.nets[name]
+            before = {key: tensor.clone() for key, tensor in net.state_dict().items()}
+            net.load_state_dict(self.train(name, f"{name}-onnx", recipe=recipe), strict=True)
+            net.eval()
+            model = self.folder / f"{name}.onnx"
+            result = self.run_program("export", self.folder / f"{name}-onnx", "--onnx", model, "--dynamic-batch")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+            for batch in (1, 2, 5):
+                x = torch.randn(batch, 3, 16, 16)
+                with torch.no_grad():
+                    expected = net(x)
+                expected = expected["logits"] if name == "batch" else expected
+                got = torch.from_numpy(session.run([output], {images: x.numpy()})[0])
+                torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5, msg=f"{name}, batch {batch}")
+            notes = session.get_modelmeta().custom_metadata_map
+            self.assertEqual(notes["program"], f"{name}.pt2")
+            self.assertEqual(json.loads(notes["input"]), [3, 16, 16])
+            if recipe == "classify":
+                self.assertEqual(json.loads(notes["classes"]), ["0", "1", "2"])
+            net.load_state_dict(before)
+
+    def test_onnx_lacks_an_operator(self):
+        self.train("bessel", "bessel")
+        result = self.run_program("export", self.folder / "bessel", "--onnx", self.folder / "bessel.onnx")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertRegex(result.stderr, r"cannot export 1 operator: aten::special_bessel_j0 \[before the first parameter, "
+                                        r"program_train_test.py:\d+: return self.head\(torch.special.bessel_j0")
+        self.assertFalse((self.folder / "bessel.onnx").exists())
+
+    def test_drawings(self):
+        picture = self.folder / "group.svg"
+        result = self.run_program("program", "draw", self.folder / "group.pt2", "--stages", 2, "--out", picture)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"drawn in {picture}", result.stdout)
+        texts = [each.text for each in xml.etree.ElementTree.parse(picture).iter() if each.tag.endswith("text")]
+        for text in ("images", "conv1", "Conv2d", "[N, 8, 7, 7]", "224 parameters", "features", "logits", "stage 0"):
+            self.assertIn(text, texts)
+        self.assertEqual(sum(text.startswith("stage 1, ") for text in texts if text), 1)
+        tree = self.run_program("program", "draw", self.folder / "group.pt2", "--format", "text").stdout
+        self.assertRegex(tree, r"\nconv1 +Conv2d +224 +\[N, 8, 7, 7\]\n")
+        self.assertIn("digraph", self.run_program("program", "draw", self.folder / "group.pt2", "--format", "dot").stdout)
+        for words, message in ((["--depth", 65], "--depth must be from 0 to 64, got 65"),
+                               (["--stages", 1], "--stages must be from 2 to 32, got 1"),
+                               (["--stages", 30], "which is too few for 30 stages"),
+                               (["--format", "png"], "--format must be one of svg, text, dot"),
+                               (["--out", self.folder / "group.pt2"], "--out must not replace the program"),
+                               (["--out", self.folder / "none/a.svg"], "does not exist; create it first")):
+            result = self.run_program("program", "draw", self.folder / "group.pt2", *words)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1)
+            self.assertIn(message, result.stderr)
+        broken = self.folder / "broken.pt2"
+        broken.write_bytes((self.folder / "group.pt2").read_bytes()[:1000])
+        result = self.run_program("program", "draw", broken)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("broken.pt2", result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1)
 
     def test_what_cannot_be_trained_is_refused(self):
         def refusal(*words):

@@ -104,6 +104,17 @@ TEST(ReadGraph, KnowsWhereACallWasMade) {
   EXPECT_EQ(nodes[2].module_path, "");
 }
 
+TEST(ReadGraph, KnowsTheClassesOfAllModulesAroundACall) {
+  json model = small_model();
+  model["graph_module"]["graph"]["nodes"][2]["metadata"]["nn_module_stack"] =
+      "L__self__,,net.Net;L__self__a,a,net.A;L__self__a.b@1,a.b,net.B";
+  const auto classes = read_model(model).graph.module_classes;
+  EXPECT_EQ(classes.at(""), "net.Net");
+  EXPECT_EQ(classes.at("a"), "net.A");
+  EXPECT_EQ(classes.at("a.b"), "net.B");
+  EXPECT_EQ(classes.at("_layer.0"), "net.Layer");
+}
+
 TEST(ReadGraph, ReadsTracesOfAnyForm) {
   const std::string of_torch =
       "File \"/a/torch/nn/modules/linear.py\", line 134, in forward\n"

@@ -12,6 +12,8 @@
 namespace lockstep::cli {
 namespace {
 
+using svg::rect;
+
 // How a kind of action is drawn. CSS class names begin with k.
 struct LookOfKind {
   const char* name;
@@ -66,15 +68,6 @@ std::string pipeline_style() {
       ".idle{opacity:.45}.later{fill-opacity:.5}.c{font:11px ui-monospace,monospace}\n",
       pipeline_rules(svg::kLight), "@media (prefers-color-scheme:dark){\n",
       pipeline_rules(svg::kDark), "}\n</style>\n");
-}
-
-std::string rect(double x, double y, double width, double height, const std::string& classes,
-                 const std::string& title = "") {
-  const std::string head =
-      str("<rect x=\"", svg::number(x), "\" y=\"", svg::number(y), "\" width=\"",
-          svg::number(width), "\" height=\"", svg::number(height), "\" class=\"", classes, "\"");
-  return title.empty() ? head + "/>\n"
-                       : head + "><title>" + svg::escaped(title) + "</title></rect>\n";
 }
 
 // Draws from top to bottom; the height is known only at the end.

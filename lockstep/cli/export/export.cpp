@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include <lockstep/cli/trained/trained_model.h>
 #include <lockstep/core/error.h>
 #include <lockstep/export/onnx_export.h>
+#include <lockstep/recipes/program_recipe.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::cli {
@@ -27,21 +29,37 @@ struct ExportArguments {
   bool no_fold_batch_norm = false;
 };
 
+// Names the values of a model as its program does.
+void take_names_of(const recipes::Recipe& recipe, const std::string& program,
+                   OnnxExportOptions& options) {
+  const recipes::ImageProgram names =
+      recipes::read_image_program("export", program, std::nullopt, recipe.input.height);
+  options.input_names = {names.input};
+  // A tensor that is returned alone or in a list has a number in the place of a name.
+  const bool is_named = names.output.find_first_not_of("0123456789") != std::string::npos;
+  if (is_named && names.output != names.input) options.output_names = {names.output};
+}
+
 void run_export(const ExportArguments& arguments) {
   const TrainedModel trained = load_trained(arguments.trained, /*is_fused=*/false);
   const recipes::Recipe& recipe = trained.recipe;
+  OnnxExportOptions options{.opset = arguments.opset,
+                            .dynamic_batch = arguments.dynamic_batch,
+                            .half = arguments.half,
+                            .fold_batch_norm = !arguments.no_fold_batch_norm,
+                            .metadata = portable_notes(trained)};
+  const auto program = recipe.choices.find(recipes::kProgramChoice);
+  if (program != recipe.choices.end()) {
+    take_names_of(recipe, program->second, options);
+    options.follow_batch = true;  // programs read sizes wherever the Python model did
+  }
   torch::nn::Module& module = trained.task->module();
   const torch::Tensor images = torch::randn(
       {arguments.batch_size, recipe.input.channels, recipe.input.height, recipe.input.width});
   const OnnxForward forward = [&](const std::vector<torch::Tensor>& inputs) {
     return std::vector<torch::Tensor>{trained.task->forward(module, inputs[0])};
   };
-  const OnnxExport written = export_onnx(module, forward, {images}, arguments.onnx,
-                                         {.opset = arguments.opset,
-                                          .dynamic_batch = arguments.dynamic_batch,
-                                          .half = arguments.half,
-                                          .fold_batch_norm = !arguments.no_fold_batch_norm,
-                                          .metadata = portable_notes(trained)});
+  const OnnxExport written = export_onnx(module, forward, {images}, arguments.onnx, options);
   std::cout << arguments.onnx << ": " << report::bytes_text(static_cast<double>(written.bytes))
             << ", " << amount_of(written.nodes, "node") << ", opset " << arguments.opset
             << ", input ["

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/bench/json_text.h>
-#include <lockstep/cli/commands.h>
+#include <lockstep/cli/exported/exported.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
@@ -38,12 +38,6 @@ std::string type_of(const program::TensorSignature& tensor) {
   return text + "]";
 }
 
-std::int64_t elements_of(const program::StoredTensor& tensor) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : tensor.sizes) count *= size;
-  return count;
-}
-
 // How much there is of parameters, or of buffers. A tied parameter counts once.
 struct Amount {
   std::int64_t tensors = 0;
@@ -59,7 +53,7 @@ Amount amount_of_kind(const program::Pt2File& file, program::InputSpec::Kind kin
     const program::StoredTensor& tensor = file.state.at(input.target);
     if (std::find(known.begin(), known.end(), tensor.storage.data()) != known.end()) continue;
     known.push_back(tensor.storage.data());
-    const std::int64_t elements = elements_of(tensor);
+    const std::int64_t elements = program::elements_of(tensor);
     ++amount.tensors;
     amount.elements += elements;
     amount.bytes +=
@@ -180,11 +174,8 @@ void run(const ProgramInfoArguments& arguments) {
 
 }  // namespace
 
-void add_program_command(CLI::App& app) {
-  CLI::App* const group = app.add_subcommand(
-      "program", "Exported programs: files of Python's torch.export.save (.pt2)");
-  group->require_subcommand(1);
-  CLI::App* const command = group->add_subcommand(
+void add_program_info_command(CLI::App& program) {
+  CLI::App* const command = program.add_subcommand(
       "info", "Show what a program takes and returns, its operators, and where it can be cut");
   const auto to = std::make_shared<ProgramInfoArguments>();
   command->add_option("FILE", to->file, "File of torch.export.save")->required();

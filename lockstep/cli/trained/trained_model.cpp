@@ -263,7 +263,9 @@ ModelNotes portable_notes(const TrainedModel& model) {
   ModelNotes notes = preparation_notes(model.recipe);
   if (!model.classes.empty()) notes[kClassesNote] = classes_note(model.classes);
   notes["recipe"] = model.recipe.name;
-  for (const auto& [name, value] : model.recipe.choices) notes[name] = value;
+  for (const auto& [name, value] : model.recipe.choices) {
+    notes[name] = name == recipes::kProgramChoice ? fs::path(value).filename().string() : value;
+  }
   return notes;
 }
 

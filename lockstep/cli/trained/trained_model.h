@@ -78,7 +78,8 @@ std::string checkpoint_text(const TrainedModel& model);
 nlohmann::ordered_json checkpoint_json(const TrainedModel& model);
 
 /// The notes for programs that use the model without a checkpoint, by name: preparation_notes(),
-/// the names of the classes if they are known, and the recipe with its choices.
+/// the names of the classes if they are known, and the recipe with its choices (of a program the
+/// name of its file).
 ModelNotes portable_notes(const TrainedModel& model);
 
 }  // namespace lockstep::cli

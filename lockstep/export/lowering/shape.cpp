@@ -373,6 +373,7 @@ constexpr Operator kShapes[] = {
     {"flatten", lower_flatten},
     {"flip", lower_flip},
     {"hstack", lower_hstack},
+    {"lift_fresh_copy", lower_identity},
     {"mT", lower_matrix_transpose},
     {"movedim", lower_movedim},
     {"narrow", lower_narrow},

@@ -10,6 +10,13 @@ using torch::jit::Value;
 
 bool is_constant_node(const Node& node) { return node.kind() == c10::prim::Constant; }
 
+// What the recorded program has noted as the origin of the operation (Plan::run() in the room
+// program); C++ modules note nothing.
+std::string source_of(const Node& node) {
+  const torch::jit::SourceRange range = node.sourceRange();
+  return range.source() == nullptr ? std::string() : range.source()->text_str().str();
+}
+
 }  // namespace
 
 std::string ModuleLocation::module() const {
@@ -18,9 +25,10 @@ std::string ModuleLocation::module() const {
 }
 
 std::string ModuleLocation::text() const {
-  if (parameter.empty()) return "before the first parameter";
+  const std::string line = source.empty() ? "" : ", " + source;
+  if (parameter.empty()) return "before the first parameter" + line;
   const std::string name = module().empty() ? "the module itself" : module();
-  return str(uses_it ? "in " : "after ", name, " (parameter ", parameter, ")");
+  return str(uses_it ? "in " : "after ", name, " (parameter ", parameter, ")", line);
 }
 
 ModuleLocations module_locations_of(const torch::jit::Graph& graph, std::size_t inputs,
@@ -47,7 +55,7 @@ ModuleLocations module_locations_of(const torch::jit::Graph& graph, std::size_t 
     if (used != nullptr && only_parameters) {
       for (const Value* output : node->outputs()) parameter_of[output] = used;
     }
-    locations[node] = {.parameter = last, .uses_it = used != nullptr};
+    locations[node] = {.parameter = last, .uses_it = used != nullptr, .source = source_of(*node)};
   }
   return locations;
 }

@@ -14,10 +14,12 @@ namespace lockstep::onnx {
 struct ModuleLocation {
   std::string parameter{};  ///< empty before the first use of a parameter
   bool uses_it = false;     ///< whether the operation itself uses the parameter
+  std::string source{};     ///< the line of Python that an exported program notes; or empty
 
   /// "conv1" for "conv1.weight"; empty for a parameter of the module itself.
   std::string module() const;
-  /// "in conv1 (parameter conv1.weight)", "after conv1 (...)", "before the first parameter".
+  /// "in conv1 (parameter conv1.weight)", "after conv1 (...)", "before the first parameter"; then
+  /// the line of Python if it is known, ", net.py:12: x = self.conv1(x)".
   std::string text() const;
 };
 

@@ -70,6 +70,11 @@ bool checks_sizes(std::int64_t batch) {
   return batch == kSmallBatches || batch == kLargestPowerOfTwo + 1 || batch == kLargestPowerOfTen;
 }
 
+// Whether the tracer records the operation `name` as `recorded`.
+bool is_recorded_as(const std::string& name, const std::string& recorded) {
+  return name == recorded || (name == "aten::detach_" && recorded == "aten::detach");
+}
+
 // Operations that the tracer does not record: their own operations are recorded instead.
 bool is_never_recorded(const std::string& name) {
   static const std::set<std::string> kNames = {
@@ -150,7 +155,9 @@ class Rehearsal {
       throw Divergence(str("reads values out of a tensor as a size, by ", name, ", ", place()),
                        Divergence::Kind::kRead);
     }
-    if (next_ < calls().size() && name == calls()[next_].name) return perform(op, next_++, stack);
+    if (next_ < calls().size() && is_recorded_as(name, calls()[next_].name)) {
+      return perform(op, next_++, stack);
+    }
     if (is_read(name) && any_stand_in(op, stack)) return read(op, stack);
     if (returns_tensors(op.schema()) && !is_never_recorded(name)) {
       throw Divergence(str("takes a different path ", place(), ": it calls ", name, " where ",

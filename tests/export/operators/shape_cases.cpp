@@ -33,6 +33,11 @@ void add_shape_cases(CaseList& cases) {
   cases.add("contiguous", [](const Tensor& x) { return x.transpose(1, 2).contiguous(); });
   cases.add("clone", [](const Tensor& x) { return x.clone() + 1; });
   cases.add("detach", [](const Tensor& x) { return x.detach() + 1; });
+  cases.add("detach", [](const Tensor& x) {
+    Tensor y = x + 1;
+    return y.detach_() * 2;
+  });
+  cases.add("lift_fresh_copy", [](const Tensor& x) { return at::lift_fresh_copy(x) + 1; });
   cases.add("alias", [](const Tensor& x) { return at::alias(x) + 1; });
   cases.add("expand", [](const Tensor& x) { return x.unsqueeze(1).expand({-1, 5, 3, 4}); });
   cases.add("expand_as", [](const Tensor& x, const Tensor& y) { return x.expand_as(y); },
