@@ -6,23 +6,10 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 
 #include <lockstep/program/exported_graph.h>
 
 namespace lockstep::program {
-
-/// Calls visit(name, is_number) for each value that `argument` refers to.
-template <class Visit>
-void for_each_name(const Argument& argument, const Visit& visit) {
-  if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
-    for (const Argument& item : list->items) for_each_name(item, visit);
-  } else if (const auto* tensor = std::get_if<TensorName>(&argument.value)) {
-    if (!tensor->name.empty()) visit(tensor->name, /*is_number=*/false);
-  } else if (const auto* number = std::get_if<NumberName>(&argument.value)) {
-    if (!number->name.empty()) visit(number->name, /*is_number=*/true);
-  }
-}
 
 /// Returns LibTorch's operator "torch.ops.aten.add_.Tensor". Nothing if LibTorch has none of this
 /// name, as for higher-order operators and functions of Python.

@@ -50,7 +50,7 @@ struct Plan::Instruction {
   };
   Kind kind = Kind::kOperator;
   std::vector<c10::OperatorHandle> operation{};  ///< one, for kOperator; it has no default
-  std::optional<InPlaceCall> in_place{};         ///< of an operation that has such a form
+  std::optional<InPlaceCall> in_place{};         ///< if `operation` has such a form
   PythonOperator python = nullptr;
   std::vector<Operand> operands{};
   std::vector<std::shared_ptr<const Plan>> graphs{};

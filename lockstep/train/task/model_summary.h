@@ -23,8 +23,8 @@ struct LOCKSTEP_API ModuleSummary {
   /// Output shape of the module's last call in the forward. Empty if unknown: LibTorch's modules
   /// have no hooks that could report it (summarize.h lists the known shapes).
   OutputShape output_shape{};
-  /// Only if `output_shape` is unknown, and only for a module with a forward() of its own: the shape
-  /// of the last operation that used one of its layers or parameters. Operations without
+  /// Only if `output_shape` is unknown, and only for a module with a forward() of its own: the
+  /// shape of the last operation that used one of its layers or parameters. Operations without
   /// parameters, such as a pooling function, may have followed in the module.
   OutputShape last_operation_shape{};
 };

@@ -15,7 +15,7 @@ using OutputShapes = std::unordered_map<const torch::nn::Module*, OutputShape>;
 
 struct WatchedShapes {
   OutputShapes outputs{};
-  OutputShapes last_operations{};  ///< of modules that are not in `outputs`; see ModuleSummary
+  OutputShapes last_operations{};  ///< for modules not in `outputs`; see ModuleSummary
 };
 
 /// Calls `forward`, which runs `module` in this thread and returns its output or an undefined
