@@ -51,6 +51,7 @@ FOLDERS = {
     "data": ["files", "images", "samplers", "augment", "augment/cuda", "augment/dali", "augment/dali/cuda_handles", "datasets",
              "loader", "loader/cuda", "preparation"],
     "models": ["kernels", "."],
+    "program": ["graph", "."],
     "parallel": ["base", "ddp", "comm_hooks", "zero", "pipeline/schedule", "pipeline", "data_parallel", "."],
     "train": ["task", "checkpoints", "measuring", "optimization", "strategies", "."],
     "report": [".", "advice", "html", "loggers"],

@@ -4,19 +4,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <map>
-#include <optional>
 #include <string>
-
-#include <lockstep/program/exported_graph.h>
 
 namespace lockstep::program {
 
-/// Returns LibTorch's operator "torch.ops.aten.add_.Tensor". Nothing if LibTorch has none of this
-/// name, as for higher-order operators and functions of Python.
-std::optional<c10::OperatorHandle> find_operator(const std::string& target);
-
-/// Whether `node` may return its input itself, although the operator's schema does not say so.
-bool may_return_input(const Node& node);
+/// Whether an operator may return an input, or a view of one, although its schema does not say so;
 
 /// Sets of values that may share memory.
 class AliasSets {

@@ -14,8 +14,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/program/aliases.h>
-#include <lockstep/program/plan.h>
 #include <lockstep/program/program_parts.h>
+#include <lockstep/program/torch_names.h>
 
 namespace lockstep {
 namespace program {
@@ -103,11 +103,12 @@ class Changes {
       }
       return;
     }
-    const bool may_return = may_return_input(node);
-    bool returns_alias = may_return;
+    bool returns_alias = false;
     for (const c10::Argument& result : operation->schema().returns()) {
       returns_alias |= result.alias_info() != nullptr;
     }
+    const bool may_return = !returns_alias && may_return_input(*operation);
+    returns_alias |= may_return;
     for (const c10::Argument& argument : operation->schema().arguments()) {
       const auto* alias = argument.alias_info();
       const Argument* given = find_input(node, argument.name());

@@ -11,7 +11,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/graph/exported_graph.h>
 
 namespace lockstep::program {
 

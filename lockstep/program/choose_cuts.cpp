@@ -6,10 +6,8 @@
 #include <set>
 
 #include <lockstep/core/error.h>
-#include <lockstep/program/pt2_file.h>
 
 namespace lockstep::program {
-
 namespace {
 
 // Empty if there are too few places.
@@ -36,11 +34,13 @@ std::vector<std::size_t> best_cuts(const std::vector<Cut>& cuts, const std::vect
     best[0][0].value = 0;
     for (std::size_t s = 1; s <= wanted; ++s) {
       for (std::size_t j = 1; j < count; ++j) {
-        for (std::size_t i = 0; i < j; ++i) {
+        // The first one of equal choices is kept. An earlier begin costs more.
+        for (std::size_t i = j; i-- > 0;) {
           const double cost = until[places[j]] - until[places[i]];
-          if (cost > most || best[s - 1][i].value == kNever) continue;
+          if (cost > most) break;
+          if (best[s - 1][i].value == kNever) continue;
           const double value = combine(best[s - 1][i].value, cost, places[i]);
-          if (value < best[s][j].value) best[s][j] = {value, i};
+          if (value <= best[s][j].value) best[s][j] = {value, i};
         }
       }
     }
@@ -66,21 +66,6 @@ std::vector<std::size_t> best_cuts(const std::vector<Cut>& cuts, const std::vect
 }  // namespace
 
 std::vector<double> bytes_of_nodes(const ExportedGraph& program) {
-  const auto bytes_of = [&](const Argument& argument, auto& self) -> double {
-    if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
-      double sum = 0;
-      for (const auto& item : list->items) sum += self(item, self);
-      return sum;
-    }
-    const auto* tensor = std::get_if<TensorName>(&argument.value);
-    const auto found =
-        tensor == nullptr ? program.graph.tensors.end() : program.graph.tensors.find(tensor->name);
-    if (found == program.graph.tensors.end()) return 0;
-    const auto* type = scalar_type_info(found->second.dtype);
-    double bytes = type == nullptr ? 0 : static_cast<double>(type->bytes);
-    for (const Size& size : found->second.sizes) bytes *= static_cast<double>(size.value);
-    return bytes;
-  };
   std::set<std::string> parameters;
   for (const auto& input : program.inputs) {
     if (input.kind != InputSpec::Kind::kParameter) continue;
@@ -88,15 +73,16 @@ std::vector<double> bytes_of_nodes(const ExportedGraph& program) {
   }
   std::vector<double> costs;
   for (const Node& node : program.graph.nodes) {
-    double cost = 0;
-    for (const auto& output : node.outputs) cost += bytes_of(output, bytes_of);
+    double& cost = costs.emplace_back();
+    const auto add = [&](const std::string& name, bool) {
+      cost += static_cast<double>(bytes_of(program.graph, name));
+    };
+    for (const auto& output : node.outputs) for_each_name(output, add);
     for (const auto& input : node.inputs) {
-      const auto* tensor = std::get_if<TensorName>(&input.argument.value);
-      if (tensor != nullptr && parameters.erase(tensor->name) == 1) {
-        cost += bytes_of(input.argument, bytes_of);
-      }
+      for_each_name(input.argument, [&](const std::string& name, bool is_number) {
+        if (parameters.erase(name) == 1) add(name, is_number);
+      });
     }
-    costs.push_back(cost);
   }
   return costs;
 }

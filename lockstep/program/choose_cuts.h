@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/graph/exported_graph.h>
 #include <lockstep/program/graph_cuts.h>
 
 namespace lockstep::program {

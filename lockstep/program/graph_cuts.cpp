@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -11,8 +12,10 @@
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/program/aliases.h>
-#include <lockstep/program/pt2_file.h>
+#include <lockstep/program/graph/modes.h>
+#include <lockstep/program/graph/pt2_file.h>
 #include <lockstep/program/python_operators.h>
+#include <lockstep/program/torch_names.h>
 
 namespace lockstep::program {
 namespace {
@@ -28,6 +31,15 @@ struct Value {
 };
 
 constexpr std::string_view kSize = "torch.ops.aten.sym_size.int";
+
+// Whether `node` computes numbers from numbers.
+bool is_arithmetic(const Node& node) {
+  return python_operator(node.target) != nullptr &&
+         std::none_of(node.inputs.begin(), node.inputs.end(), [](const NamedArgument& input) {
+           return std::holds_alternative<TensorName>(input.argument.value) ||
+                  std::holds_alternative<ArgumentList>(input.argument.value);
+         });
+}
 
 class Analysis {
  public:
@@ -45,55 +57,56 @@ class Analysis {
         values_[name].last = static_cast<std::int64_t>(nodes_.size());
       });
     }
+    add_mutations();
   }
 
   const std::map<std::string, Value>& values() const { return values_; }
 
-  Cut cut_before(std::size_t place) {
-    Cut cut;
-    const auto at = static_cast<std::int64_t>(place);
-    if (place == 0 || place == nodes_.size()) {
-      cut.obstacle = "a stage must have nodes";
-      return cut;
-    }
-    const Node &before = nodes_[place - 1], &after = nodes_[place];
-    if (is_stochastic_depth(before) && is_stochastic_depth(after) &&
-        before.module_path == after.module_path) {
-      cut.obstacle = str("the call of '", printable(after.module_path), "' is one unit");
-      return cut;
-    }
-    std::vector<std::string> numbers;
-    // In the order in which they are made, so that the order does not depend on names.
-    std::vector<std::pair<std::int64_t, std::string>> crossing;
-    for (const auto& [name, value] : values_) {
-      if (value.is_state || value.made >= at || value.last < at) continue;
-      if (value.is_number) {
-        numbers.push_back(name);
-      } else {
-        crossing.emplace_back(value.made, name);
+  // Goes through the places in order, with what crosses each of them.
+  std::vector<Cut> cuts() {
+    const std::size_t count = nodes_.size();
+    std::vector<Cut> cuts(count + 1);
+    cuts.front().obstacle = cuts.back().obstacle = "a stage must have nodes";
+    for (const StochasticDepth& call : stochastic_depth_calls(program_.graph)) {
+      for (std::size_t place = call.begin + 1; place < call.end; ++place) {
+        cuts[place].obstacle =
+            str("the call of '", printable(nodes_[place].module_path), "' is one unit");
       }
     }
-    std::sort(crossing.begin(), crossing.end());
-    for (auto& [made, name] : crossing) {
-      cut.bytes += bytes_of(name);
-      cut.crossing.push_back(std::move(name));
+    const std::vector<Change> changes = changes_by_set();
+    // By the place after the node that makes them, and after the one that uses them last.
+    std::vector<std::vector<const Named*>> made(count + 1), used(count + 1);
+    for (const Named& named : values_) {
+      const Value& value = named.second;
+      if (value.is_state || value.last <= value.made) continue;
+      made[static_cast<std::size_t>(value.made + 1)].push_back(&named);
+      if (value.last < static_cast<std::int64_t>(count)) {
+        used[static_cast<std::size_t>(value.last + 1)].push_back(&named);
+      }
     }
-    std::map<std::string, bool> known;
-    // In the order in which they are made, so that one needs only those before.
-    std::sort(numbers.begin(), numbers.end(), [&](const std::string& a, const std::string& b) {
-      return values_.at(a).made < values_.at(b).made;
-    });
-    for (const std::string& number : numbers) {
-      if (can_compute(number, cut.crossing, known)) continue;
-      cut.obstacle = str("the number '", printable(number), "' is used after it");
-      return cut;
+    std::vector<std::vector<std::size_t>> begun(count + 1), ended(count + 1);
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      if (changes[i].last <= changes[i].made) continue;
+      begun[static_cast<std::size_t>(changes[i].made + 1)].push_back(i);
+      if (changes[i].last < static_cast<std::int64_t>(count)) {
+        ended[static_cast<std::size_t>(changes[i].last + 1)].push_back(i);
+      }
     }
-    for (const Change& change : changes_by_set()) {
-      if (change.made >= at || change.last < at) continue;
-      cut.obstacle = str("'", printable(change.name), "' is changed in place after it");
-      return cut;
+    Crossing crossing;
+    std::set<std::size_t> changing;
+    for (std::size_t place = 0; place < count; ++place) {
+      for (const Named* named : made[place]) add(*named, crossing);
+      for (const Named* named : used[place]) remove(*named, crossing);
+      changing.insert(begun[place].begin(), begun[place].end());
+      for (const std::size_t i : ended[place]) changing.erase(i);
+      if (!cuts[place].obstacle.empty()) continue;
+      fill(cuts[place], crossing);
+      if (cuts[place].obstacle.empty() && !changing.empty()) {
+        const std::string& name = changes[*changing.begin()].name;
+        cuts[place].obstacle = str("'", printable(name), "' is changed in place after it");
+      }
     }
-    return cut;
+    return cuts;
   }
 
   // The argument that stands for a number in a stage which begins with the tensors `crossing`: a
@@ -107,7 +120,7 @@ class Analysis {
     if (value == values_.end() || value->second.made < 0) return std::nullopt;
     const Node& node = nodes_[static_cast<std::size_t>(value->second.made)];
     if (node.target == kSize) return size(node, number, crossing, emit);
-    if (python_operator(node.target) == nullptr) return std::nullopt;
+    if (!is_arithmetic(node)) return std::nullopt;
     Node copy = node;
     for (NamedArgument& input : copy.inputs) {
       const auto* name = std::get_if<NumberName>(&input.argument.value);
@@ -140,20 +153,26 @@ class Analysis {
       });
     }
     const auto operation = find_operator(node.target);
-    if (!operation || may_return_input(node)) {
-      // A higher-order operator may change and return anything that it gets.
-      if (!operation && node.target.starts_with("torch.ops.")) {
-        for (const std::string& name : inputs) {
-          if (!parameters_.contains(name)) changes_.emplace_back(name, at);
-        }
+    // A higher-order operator may change and return anything that it gets.
+    if (!operation && node.target.starts_with("torch.ops.")) {
+      for (const std::string& name : inputs) {
+        if (!parameters_.contains(name)) changes_.emplace_back(name, at);
       }
+    }
+    bool returns_alias = false;
+    if (operation) {
+      for (const c10::Argument& result : operation->schema().returns()) {
+        returns_alias |= result.alias_info() != nullptr;
+      }
+    }
+    if (!operation || (!returns_alias && may_return_input(*operation))) {
       for (const std::string& output : outputs) {
         for (const std::string& input : inputs) {
           if (!parameters_.contains(input)) aliases_.unite(output, input);
         }
       }
-      return;
     }
+    if (!operation) return;
     // Statistics are changed, although the schema does not say so.
     for (const char* statistics : {"running_mean", "running_var"}) {
       if (node.target.find("_norm") == std::string::npos) break;
@@ -161,10 +180,6 @@ class Analysis {
       if (given == nullptr) continue;
       for_each_name(*given,
                     [&](const std::string& name, bool) { changes_.emplace_back(name, at); });
-    }
-    bool returns_alias = false;
-    for (const c10::Argument& result : operation->schema().returns()) {
-      returns_alias |= result.alias_info() != nullptr;
     }
     for (const c10::Argument& argument : operation->schema().arguments()) {
       if (argument.alias_info() == nullptr) continue;
@@ -178,14 +193,31 @@ class Analysis {
     }
   }
 
+  // A buffer that an output is written to counts as changed by the node that makes the output.
+  void add_mutations() {
+    std::map<std::string, std::string> names;  // values by the names of the buffers
+    for (const InputSpec& input : program_.inputs) {
+      const auto* tensor = std::get_if<TensorName>(&input.argument.value);
+      if (!is_user(input) && tensor != nullptr) names[input.target] = tensor->name;
+    }
+    for (std::size_t i = 0; i < program_.outputs.size(); ++i) {
+      const OutputSpec& output = program_.outputs[i];
+      if (output.kind != OutputSpec::Kind::kMutation) continue;
+      for_each_name(program_.graph.outputs[i], [&](const std::string& value, bool) {
+        const std::int64_t made = std::max<std::int64_t>(values_.at(value).made, 0);
+        changes_.emplace_back(names.at(output.target), made);
+      });
+    }
+  }
+
   // A set of values that share memory, which a node changes.
   struct Change {
     std::string name{};
-    std::int64_t made = std::numeric_limits<std::int64_t>::max();  // the first value of the set
-    std::int64_t last = -1;                                        // the last change
+    // The node that makes the first value of the set, or changes it first.
+    std::int64_t made = std::numeric_limits<std::int64_t>::max();
+    std::int64_t last = -1;  // the last change
   };
-  const std::vector<Change>& changes_by_set() {
-    if (!sets_.empty() || changes_.empty()) return sets_;
+  std::vector<Change> changes_by_set() {
     std::set<std::string> has_state;
     for (const auto& [name, value] : values_) {
       if (value.is_state) has_state.insert(aliases_.root(name));
@@ -194,6 +226,9 @@ class Analysis {
     for (const auto& [name, by] : changes_) {
       Change& change = sets[aliases_.root(name)];
       change.last = std::max(change.last, by);
+      if (by >= change.made) continue;
+      change.made = by;
+      change.name = name;
     }
     // A buffer that the graph changes must be used by one stage only: others would see it before
     // or after the change of another micro-batch.
@@ -209,23 +244,57 @@ class Analysis {
       change.made = made;
       change.name = name;
     }
-    for (auto& [root, change] : sets) sets_.push_back(std::move(change));
-    return sets_;
+    std::vector<Change> result;
+    for (auto& [root, change] : sets) result.push_back(std::move(change));
+    return result;
   }
 
-  std::int64_t bytes_of(const std::string& name) const {
-    const auto found = program_.graph.tensors.find(name);
-    if (found == program_.graph.tensors.end()) return 0;
-    const ScalarTypeInfo* type = scalar_type_info(found->second.dtype);
-    std::int64_t bytes = type == nullptr ? 4 : static_cast<std::int64_t>(type->bytes);
-    for (const Size& size : found->second.sizes) {
-      if (__builtin_mul_overflow(bytes, size.value, &bytes)) return 0;
+  using Named = std::pair<const std::string, Value>;
+
+  // The values that cross a place, in the order in which they are made, so that the order does not
+  // depend on names and a number needs only those before.
+  struct Crossing {
+    using Values = std::set<std::pair<std::int64_t, std::string>>;
+    Values tensors{};
+    Values numbers{};
+    std::map<std::string, int> sizes{};  // how many sizes of the tensors are this expression
+  };
+
+  void add(const Named& named, Crossing& crossing) const {
+    const auto& [name, value] = named;
+    (value.is_number ? crossing.numbers : crossing.tensors).emplace(value.made, name);
+    if (!value.is_number) for_each_expression(name, [&](const auto& e) { ++crossing.sizes[e]; });
+  }
+  void remove(const Named& named, Crossing& crossing) const {
+    const auto& [name, value] = named;
+    (value.is_number ? crossing.numbers : crossing.tensors).erase({value.made, name});
+    if (!value.is_number) for_each_expression(name, [&](const auto& e) { --crossing.sizes[e]; });
+  }
+  template <class Visit>
+  void for_each_expression(const std::string& name, const Visit& visit) const {
+    const auto described = program_.graph.tensors.find(name);
+    if (described == program_.graph.tensors.end()) return;
+    for (const Size& size : described->second.sizes) {
+      if (!size.expression.empty()) visit(size.expression);
     }
-    return bytes;
+  }
+
+  // What crosses `cut`, and whether a number does that cannot be computed after it.
+  void fill(Cut& cut, const Crossing& crossing) const {
+    for (const auto& [made, name] : crossing.tensors) {
+      cut.bytes += bytes_of(program_.graph, name);
+      cut.crossing.push_back(name);
+    }
+    std::map<std::string, bool> known;
+    for (const auto& [made, number] : crossing.numbers) {
+      if (can_compute(number, crossing.sizes, known)) continue;
+      cut.obstacle = str("the number '", printable(number), "' is used after it");
+      return;
+    }
   }
 
   // Numbers are checked once, although a number may be used many times.
-  bool can_compute(const std::string& number, const std::vector<std::string>& crossing,
+  bool can_compute(const std::string& number, const std::map<std::string, int>& sizes,
                    std::map<std::string, bool>& known) const {
     if (const auto found = known.find(number); found != known.end()) return found->second;
     known[number] = false;
@@ -234,37 +303,46 @@ class Analysis {
     const Node& node = nodes_[static_cast<std::size_t>(value->second.made)];
     bool result = false;
     if (node.target == kSize) {
-      result = size(node, number, crossing, [](const Node&) {}).has_value();
-    } else if (python_operator(node.target) != nullptr) {
+      const Size* wanted = size_of(node);
+      const auto found = wanted == nullptr ? sizes.end() : sizes.find(wanted->expression);
+      result = wanted != nullptr &&
+               (wanted->expression.empty() || (found != sizes.end() && found->second > 0));
+    } else if (is_arithmetic(node)) {
       result = std::all_of(node.inputs.begin(), node.inputs.end(), [&](const auto& input) {
         const auto* name = std::get_if<NumberName>(&input.argument.value);
-        return name == nullptr || can_compute(name->name, crossing, known);
+        return name == nullptr || can_compute(name->name, sizes, known);
       });
     }
     known[number] = result;
     return result;
   }
 
-  // The size of a tensor, read from a tensor that crosses the cut.
-  std::optional<Argument> size(const Node& node, const std::string& number,
-                               const std::vector<std::string>& crossing, const Emit& emit) const {
+  // The size that `node` reads; null if it is not described.
+  const Size* size_of(const Node& node) const {
     const Argument* tensor = find_input(node, "self");
     const Argument* dimension = find_input(node, "dim");
     const auto* name = tensor == nullptr ? nullptr : std::get_if<TensorName>(&tensor->value);
     const auto* dim = dimension == nullptr ? nullptr : std::get_if<std::int64_t>(&dimension->value);
-    if (name == nullptr || dim == nullptr) return std::nullopt;
+    if (name == nullptr || dim == nullptr) return nullptr;
     const auto described = program_.graph.tensors.find(name->name);
-    if (described == program_.graph.tensors.end()) return std::nullopt;
+    if (described == program_.graph.tensors.end()) return nullptr;
     const auto& sizes = described->second.sizes;
     const std::int64_t index = *dim < 0 ? *dim + static_cast<std::int64_t>(sizes.size()) : *dim;
-    if (index < 0 || index >= static_cast<std::int64_t>(sizes.size())) return std::nullopt;
-    const Size& wanted = sizes[static_cast<std::size_t>(index)];
-    if (wanted.expression.empty()) return Argument{wanted.value};
+    if (index < 0 || index >= static_cast<std::int64_t>(sizes.size())) return nullptr;
+    return &sizes[static_cast<std::size_t>(index)];
+  }
+
+  // The size of a tensor, read from a tensor that crosses the cut.
+  std::optional<Argument> size(const Node& node, const std::string& number,
+                               const std::vector<std::string>& crossing, const Emit& emit) const {
+    const Size* wanted = size_of(node);
+    if (wanted == nullptr) return std::nullopt;
+    if (wanted->expression.empty()) return Argument{wanted->value};
     for (const std::string& other : crossing) {
       const auto found = program_.graph.tensors.find(other);
       if (found == program_.graph.tensors.end()) continue;
       for (std::size_t i = 0; i < found->second.sizes.size(); ++i) {
-        if (found->second.sizes[i].expression != wanted.expression) continue;
+        if (found->second.sizes[i].expression != wanted->expression) continue;
         emit({.name = node.name,
               .target = node.target,
               .inputs = {{"self", {TensorName{other}}}, {"dim", {static_cast<std::int64_t>(i)}}},
@@ -283,7 +361,6 @@ class Analysis {
   std::set<std::string> parameters_;
   AliasSets aliases_;
   std::vector<std::pair<std::string, std::int64_t>> changes_;  // which node changes which tensor
-  std::vector<Change> sets_;
 };
 
 Structure tuple_of(std::size_t count) {
@@ -330,12 +407,14 @@ class StageMaker {
     }
     const auto* number = std::get_if<NumberName>(&argument.value);
     if (number == nullptr || before == nullptr || defined_.contains(number->name)) return;
+    if (!analysis_.values().at(number->name).is_number) return;  // a parameter or buffer
     const auto emit = [&](const Node& node) {
+      bool is_new = false;
       for (const Argument& output : node.outputs) {
-        for_each_name(output, [&](const std::string& name, bool) {
-          if (defined_.insert(name).second) nodes.push_back(node);
-        });
+        for_each_name(
+            output, [&](const std::string& name, bool) { is_new |= defined_.insert(name).second; });
       }
+      if (is_new) nodes.push_back(node);
     };
     const auto known = analysis_.compute(number->name, before->crossing, defined_, emit);
     LOCKSTEP_CHECK(known.has_value(), "a stage cannot compute ", number->name);
@@ -433,14 +512,18 @@ class StageMaker {
 
 }  // namespace
 
-std::vector<Cut> cuts_of(const ExportedGraph& program) {
-  Analysis analysis(program);
-  std::vector<Cut> cuts;
-  for (std::size_t i = 0; i <= program.graph.nodes.size(); ++i) {
-    cuts.push_back(analysis.cut_before(i));
+std::int64_t bytes_of(const Graph& graph, const std::string& name) {
+  const auto found = graph.tensors.find(name);
+  if (found == graph.tensors.end()) return 0;
+  const ScalarTypeInfo* type = scalar_type_info(found->second.dtype);
+  std::int64_t bytes = type == nullptr ? 0 : static_cast<std::int64_t>(type->bytes);
+  for (const Size& size : found->second.sizes) {
+    if (__builtin_mul_overflow(bytes, size.value, &bytes)) return 0;
   }
-  return cuts;
+  return bytes;
 }
+
+std::vector<Cut> cuts_of(const ExportedGraph& program) { return Analysis(program).cuts(); }
 
 std::vector<ExportedGraph> stages_of(const ExportedGraph& program, const std::vector<Cut>& cuts,
                                      const std::vector<std::size_t>& begins) {

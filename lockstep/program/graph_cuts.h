@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/graph/exported_graph.h>
 
 namespace lockstep::program {
+
+/// The bytes of the tensor `name` when the model was exported; 0 if they are unknown.
+std::int64_t bytes_of(const Graph& graph, const std::string& name);
 
 /// The place before a node of a graph, where a stage may begin.
 struct Cut {

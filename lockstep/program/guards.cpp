@@ -85,6 +85,7 @@ class GuardParser {
     if (function == nullptr) throw NotUnderstood();
     return [function, operands = std::move(operands)](Guards::Values values) {
       std::vector<IValue> results;
+      results.reserve(operands.size());
       for (const Expression& operand : operands) results.push_back(operand(values));
       return function(results);
     };

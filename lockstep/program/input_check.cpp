@@ -1,15 +1,21 @@
 #include <lockstep/program/input_check.h>
 
 #include <ATen/autocast_mode.h>
+#include <c10/util/SmallVector.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
-#include <lockstep/program/pt2_file.h>
-#include <lockstep/program/signature.h>
+#include <lockstep/program/graph/expression.h>
+#include <lockstep/program/graph/pt2_file.h>
+#include <lockstep/program/graph/signature.h>
+#include <lockstep/program/torch_names.h>
 
 namespace lockstep::program {
 namespace {
@@ -45,104 +51,28 @@ std::string dtype_text(c10::ScalarType type) {
   return c10::toString(type);
 }
 
-class InputCheck {
- public:
-  InputCheck(const std::map<std::string, SymbolRange>& ranges, const std::string& name)
-      : ranges_(ranges), name_(name) {}
+// Under autocast, operators cast their arguments themselves.
+bool is_cast(const torch::Tensor& tensor, c10::ScalarType expected) {
+  const auto device = tensor.device().type();
+  return c10::isFloatingType(expected) && tensor.is_floating_point() &&
+         at::autocast::is_autocast_enabled(device) &&
+         tensor.scalar_type() == at::autocast::get_autocast_dtype(device);
+}
 
-  void check(const Leaf& leaf, const torch::Tensor& tensor, c10::ScalarType expected) {
-    if (tensor.scalar_type() != expected && !is_cast(tensor, expected)) {
-      fail(leaf, "must be ", dtype_text(expected), ", got ", dtype_text(tensor.scalar_type()));
-    }
-    const auto dimensions = static_cast<std::int64_t>(leaf.tensor.sizes.size());
-    if (tensor.dim() != dimensions) {
-      fail(leaf, "must have ", dimensions, dimensions == 1 ? " dimension " : " dimensions ",
-           shape_text(leaf), ", got ", sizes_text(tensor.sizes()));
-    }
-    for (std::int64_t i = 0; i < dimensions; ++i) {
-      check_size(leaf, i, leaf.tensor.sizes[static_cast<std::size_t>(i)], tensor.size(i));
-    }
-  }
-
-  // Under autocast, operators cast their arguments themselves.
-  static bool is_cast(const torch::Tensor& tensor, c10::ScalarType expected) {
-    const auto device = tensor.device().type();
-    return c10::isFloatingType(expected) && tensor.is_floating_point() &&
-           at::autocast::is_autocast_enabled(device) &&
-           tensor.scalar_type() == at::autocast::get_autocast_dtype(device);
-  }
-
-  // Sizes that are expressions, when all symbols are known.
-  void check_expressions() const {
-    for (const auto& pending : expressions_) {
-      const auto expected = evaluate(pending.expression, symbols_);
-      if (expected && *expected != pending.got) {
-        fail(*pending.leaf, "must have size ", *expected, " in dimension ", pending.dimension,
-             ", which follows from the other sizes, got ", pending.got);
-      }
-    }
-  }
-
- private:
-  struct Pending {
-    const Leaf* leaf = nullptr;
-    std::int64_t dimension = 0;
-    std::string expression{};
-    std::int64_t got = 0;
-  };
-  struct Origin {
-    std::string leaf{};
-    std::int64_t dimension = 0;
-  };
-
-  template <class... Values>
-  [[noreturn]] void fail(const Leaf& leaf, const Values&... values) const {
-    throw ConfigError(str(name_, ": the input '", printable(leaf.name), "' ", values...));
-  }
-
-  void check_size(const Leaf& leaf, std::int64_t dimension, const Size& size, std::int64_t got) {
-    if (size.expression.empty()) {
-      if (size.value == got) return;
-      fail(leaf, "must have size ", size.value, " in dimension ", dimension, ", got ", got,
-           "; export the model with this dimension in dynamic_shapes to allow others");
-    }
-    const auto symbol = only_symbol(size.expression);
-    if (!symbol) {
-      expressions_.push_back({&leaf, dimension, size.expression, got});
-      return;
-    }
-    const auto [known, is_new] = symbols_.emplace(*symbol, got);
-    if (is_new) {
-      origins_[*symbol] = {leaf.name, dimension};
-      check_range(leaf, dimension, *symbol, got);
-    } else if (known->second != got) {
-      const Origin& origin = origins_.at(*symbol);
-      fail(leaf, "must have the size of dimension ", origin.dimension, " of '",
-           printable(origin.leaf), "', ", known->second, ", in dimension ", dimension, ", got ",
-           got);
-    }
-  }
-
-  void check_range(const Leaf& leaf, std::int64_t dimension, const std::string& symbol,
-                   std::int64_t got) const {
-    const auto range = ranges_.find(symbol);
-    if (range == ranges_.end()) return;
-    const auto& [least, most] = range->second;
-    if (least && *least > 2 && got < *least) {
-      fail(leaf, "must have a size of at least ", *least, " in dimension ", dimension, ", got ",
-           got);
-    }
-    if (most && got > *most) {
-      fail(leaf, "must have a size of at most ", *most, " in dimension ", dimension, ", got ", got);
-    }
-  }
-
-  const std::map<std::string, SymbolRange>& ranges_;
-  const std::string& name_;
-  Symbols symbols_;
-  std::map<std::string, Origin> origins_;
-  std::vector<Pending> expressions_;
-};
+// The value that an export has fixed, None if it is no number or text.
+c10::IValue fixed_value(const Argument& argument) {
+  return std::visit(
+      [](const auto& value) -> c10::IValue {
+        using Type = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Type, bool> || std::is_same_v<Type, std::int64_t> ||
+                      std::is_same_v<Type, double> || std::is_same_v<Type, std::string>) {
+          return value;
+        } else {
+          return {};
+        }
+      },
+      argument.value);
+}
 
 }  // namespace
 
@@ -167,7 +97,7 @@ std::vector<Leaf> leaves_of(const ExportedGraph& program, const std::string& nam
       leaf.dtype = scalar_type(leaf.tensor.dtype);
     } else {
       leaf.is_fixed = !std::holds_alternative<NumberName>(input.argument.value);
-      leaf.fixed = input.argument;
+      leaf.fixed = fixed_value(input.argument);
     }
     leaves.push_back(std::move(leaf));
   }
@@ -179,22 +109,117 @@ std::string type_text(const Leaf& leaf) {
   return str(dtype_text(leaf.dtype), shape_text(leaf));
 }
 
-void check_inputs(const std::vector<Leaf>& leaves, std::span<const c10::IValue> values,
-                  const std::map<std::string, SymbolRange>& ranges, const Home& from,
-                  const Home& home, const std::string& name) {
-  InputCheck check(ranges, name);
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const Leaf& leaf = leaves[i];
+InputCheck::InputCheck(std::span<const Leaf> leaves,
+                       const std::map<std::string, SymbolRange>& ranges, const Home& from,
+                       std::string name)
+    : leaves_(leaves), from_(from), name_(std::move(name)) {
+  for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+    std::vector<int>& kinds = sizes_.emplace_back();
+    for (const Size& size : leaves[leaf].tensor.sizes) {
+      const auto symbol = only_symbol(size.expression);
+      if (!symbol) {
+        kinds.push_back(size.expression.empty() ? kFixedSize : kExpression);
+        has_expressions_ |= !size.expression.empty();
+        continue;
+      }
+      const auto known = std::find_if(symbols_.begin(), symbols_.end(),
+                                      [&](const Symbol& other) { return other.name == *symbol; });
+      kinds.push_back(static_cast<int>(known - symbols_.begin()));
+      if (known != symbols_.end()) continue;
+      Symbol made{.name = *symbol, .leaf = leaf, .dimension = kinds.size() - 1};
+      if (const auto range = ranges.find(*symbol); range != ranges.end()) {
+        made.range = range->second;
+      }
+      symbols_.push_back(std::move(made));
+    }
+  }
+}
+
+template <class... Values>
+void InputCheck::fail(const Leaf& leaf, const Values&... values) const {
+  throw ConfigError(str(name_, ": the input '", printable(leaf.name), "' ", values...));
+}
+
+void InputCheck::check(std::span<const c10::IValue> values, const Home& home) const {
+  c10::SmallVector<std::int64_t, 8> symbols(symbols_.size());
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    const Leaf& leaf = leaves_[i];
     if (leaf.is_tensor != values[i].isTensor() && !leaf.is_fixed) {
-      throw ConfigError(str(name, ": the input '", printable(leaf.name), "' must be ",
-                            leaf.is_tensor ? "a tensor" : "a number", ", got ",
-                            values[i].tagKind()));
+      fail(leaf, "must be ", leaf.is_tensor ? "a tensor" : "a number", ", got ",
+           values[i].tagKind());
     }
     if (!leaf.is_tensor) continue;
-    const bool follows = leaf.dtype == from.type && c10::isFloatingType(leaf.dtype);
-    check.check(leaf, values[i].toTensor(), follows ? home.type : leaf.dtype);
+    const torch::Tensor& tensor = values[i].toTensor();
+    check_type(leaf, tensor, home);
+    check_sizes(i, tensor.sizes(), {symbols.data(), symbols.size()});
   }
-  check.check_expressions();
+  if (has_expressions_) check_expressions(values, {symbols.data(), symbols.size()});
+}
+
+void InputCheck::check_type(const Leaf& leaf, const at::Tensor& tensor, const Home& home) const {
+  const bool follows = leaf.dtype == from_.type && c10::isFloatingType(leaf.dtype);
+  const c10::ScalarType expected = follows ? home.type : leaf.dtype;
+  if (tensor.scalar_type() == expected || is_cast(tensor, expected)) return;
+  fail(leaf, "must be ", dtype_text(expected), ", got ", dtype_text(tensor.scalar_type()));
+}
+
+void InputCheck::check_sizes(std::size_t leaf_index, c10::IntArrayRef sizes,
+                             std::span<std::int64_t> symbols) const {
+  const Leaf& leaf = leaves_[leaf_index];
+  const std::vector<int>& kinds = sizes_[leaf_index];
+  if (sizes.size() != kinds.size()) {
+    fail(leaf, "must have ", kinds.size(), kinds.size() == 1 ? " dimension " : " dimensions ",
+         shape_text(leaf), ", got ", sizes_text(sizes));
+  }
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::int64_t got = sizes[i];
+    if (kinds[i] == kExpression) continue;
+    if (kinds[i] == kFixedSize) {
+      const std::int64_t expected = leaf.tensor.sizes[i].value;
+      if (got == expected) continue;
+      fail(leaf, "must have size ", expected, " in dimension ", i, ", got ", got,
+           "; export the model with this dimension in dynamic_shapes to allow others");
+    }
+    const Symbol& symbol = symbols_[static_cast<std::size_t>(kinds[i])];
+    std::int64_t& known = symbols[static_cast<std::size_t>(kinds[i])];
+    if (symbol.leaf == leaf_index && symbol.dimension == i) {
+      known = got;
+      check_range(symbol, got);
+    } else if (known != got) {
+      fail(leaf, "must have the size of dimension ", symbol.dimension, " of '",
+           printable(leaves_[symbol.leaf].name), "', ", known, ", in dimension ", i, ", got ", got);
+    }
+  }
+}
+
+void InputCheck::check_range(const Symbol& symbol, std::int64_t got) const {
+  const auto& [least, most] = symbol.range;
+  const Leaf& leaf = leaves_[symbol.leaf];
+  if (least && *least > 2 && got < *least) {
+    fail(leaf, "must have a size of at least ", *least, " in dimension ", symbol.dimension,
+         ", got ", got);
+  }
+  if (most && got > *most) {
+    fail(leaf, "must have a size of at most ", *most, " in dimension ", symbol.dimension, ", got ",
+         got);
+  }
+}
+
+// Sizes that are expressions, when all symbols are known.
+void InputCheck::check_expressions(std::span<const c10::IValue> values,
+                                   std::span<const std::int64_t> symbols) const {
+  Symbols known;
+  for (std::size_t i = 0; i < symbols.size(); ++i) known.emplace(symbols_[i].name, symbols[i]);
+  for (std::size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    for (std::size_t i = 0; i < sizes_[leaf].size(); ++i) {
+      if (sizes_[leaf][i] != kExpression) continue;
+      const auto expected = evaluate(leaves_[leaf].tensor.sizes[i].expression, known);
+      const std::int64_t got = values[leaf].toTensor().size(static_cast<std::int64_t>(i));
+      if (!expected || *expected == got) continue;
+      fail(leaves_[leaf], "must have size ", *expected, " in dimension ", i,
+           ", which follows from the other sizes, got ", got);
+    }
+  }
 }
 
 }  // namespace lockstep::program

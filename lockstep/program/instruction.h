@@ -1,6 +1,8 @@
 // What a Plan consists of.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <optional>
 #include <string>
 #include <vector>

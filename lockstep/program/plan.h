@@ -2,7 +2,6 @@
 // each value is dropped at its last use, so that memory is that of eager Python.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <torch/types.h>
 
@@ -14,16 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/graph/exported_graph.h>
+#include <lockstep/program/graph/modes.h>
 
 namespace torch::nn {
 class Module;
 }
 
 namespace lockstep::program {
-
-/// Returns LibTorch's type for `code`. Throws a CheckpointError if LibTorch has none.
-c10::ScalarType scalar_type(ScalarTypeCode code);
 
 /// Where a program was exported and where it runs now. Devices and floating types among the
 /// constant arguments that equal `from` are replaced by those of `to`.
@@ -39,9 +36,8 @@ struct CompileOptions {
   Home to{};
   /// Namespaces of operators that a file may call; see ProgramOptions.
   std::set<std::string, std::less<>> namespaces{};
-  /// Python's names of the graph's inputs that are parameters or buffers, by the value's name.
-  std::map<std::string, std::string> state_names{};
-  bool in_place = true;  ///< see ProgramOptions
+  StateNames state_names{};  ///< names of the graph's inputs
+  bool in_place = true;      ///< see ProgramOptions
 };
 
 /// The modules that decide between training and evaluation, by their index in Plan::modules().
@@ -67,9 +63,6 @@ class Plan {
   };
   const std::vector<Mode>& modules() const { return *modules_; }
 
-  /// Nodes that behave alike in both modes although Python's module may not, as text.
-  const std::vector<std::string>& fixed_modes() const { return *fixed_modes_; }
-
   /// The number of calls, without those of subgraphs.
   std::size_t size() const;
 
@@ -81,7 +74,9 @@ class Plan {
   friend class Compiler;
   using Frame = std::vector<c10::IValue>;
 
-  void execute(const Instruction& instruction, Frame& frame, const Modules& modules) const;
+  // `stack` is empty before and after; its memory serves one instruction after the other.
+  void execute(const Instruction& instruction, Frame& frame, const Modules& modules,
+               std::vector<c10::IValue>& stack) const;
 
   std::vector<Instruction> instructions_;
   std::size_t registers_ = 0;
@@ -91,7 +86,6 @@ class Plan {
   std::string name_;
   // Shared with the plans of subgraphs.
   std::shared_ptr<std::vector<Mode>> modules_;
-  std::shared_ptr<std::vector<std::string>> fixed_modes_;
 };
 
 }  // namespace lockstep::program

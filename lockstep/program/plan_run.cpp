@@ -46,13 +46,18 @@ IValue value_of(const Operand& operand, Frame& frame, const Modules& modules) {
   return {};
 }
 
-std::vector<IValue> values_of(const std::vector<Operand>& operands, std::size_t first, Frame& frame,
-                              const Modules& modules) {
-  std::vector<IValue> values;
+void push_values(const std::vector<Operand>& operands, std::size_t first, Frame& frame,
+                 const Modules& modules, std::vector<IValue>& values) {
   values.reserve(operands.size());
   for (std::size_t i = first; i < operands.size(); ++i) {
     values.push_back(value_of(operands[i], frame, modules));
   }
+}
+
+std::vector<IValue> values_of(const std::vector<Operand>& operands, std::size_t first, Frame& frame,
+                              const Modules& modules) {
+  std::vector<IValue> values;
+  push_values(operands, first, frame, modules, values);
   return values;
 }
 
@@ -205,13 +210,14 @@ IValue wrapped_number(const IValue& value) {
   return tensor;
 }
 
-void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& modules) const {
+void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& modules,
+                   torch::jit::Stack& stack) const {
   using Kind = Instruction::Kind;
   const auto& operands = instruction.operands;
   std::vector<IValue> values;
   switch (instruction.kind) {
     case Kind::kOperator: {
-      torch::jit::Stack stack = values_of(operands, 0, frame, modules);
+      push_values(operands, 0, frame, modules, stack);
       const int counted = instruction.only_in_training_of;
       if (counted >= 0 && !modules[static_cast<std::size_t>(counted)]->is_training()) {
         stack.resize(1);
@@ -222,18 +228,20 @@ void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& 
         note_source(instruction.source, stack);
       }
       keep_results(instruction.results, stack, frame);
+      stack.clear();
       return;
     }
     case Kind::kPython:
-      values = values_of(operands, 0, frame, modules);
-      keep(instruction.python(values), instruction.results.at(0).registers.at(0), frame);
+      push_values(operands, 0, frame, modules, stack);
+      keep(instruction.python(stack), instruction.results.at(0).registers.at(0), frame);
+      stack.clear();
       return;
-    case Kind::kSize: {
-      values = values_of(operands, 0, frame, modules);
-      keep(values[0].toTensor().size(values[1].toInt()), instruction.results.at(0).registers.at(0),
+    case Kind::kSize:
+      push_values(operands, 0, frame, modules, stack);
+      keep(stack[0].toTensor().size(stack[1].toInt()), instruction.results.at(0).registers.at(0),
            frame);
+      stack.clear();
       return;
-    }
     case Kind::kGradMode: {
       values = values_of(operands, 0, frame, modules);
       const torch::AutoGradMode mode(values[0].toBool());
@@ -276,6 +284,7 @@ std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules
   Frame frame(registers_);
   for (std::size_t i = 0; i < inputs.size(); ++i) keep(std::move(inputs[i]), inputs_[i], frame);
   inputs.clear();
+  torch::jit::Stack stack;
   for (std::size_t i = 0; i < instructions_.size(); ++i) {
     const Instruction& instruction = instructions_[i];
     if (instruction.kind == Instruction::Kind::kBypass) {
@@ -288,10 +297,10 @@ std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules
     }
     try {
       if (seconds == nullptr) {
-        execute(instruction, frame, modules);
+        execute(instruction, frame, modules, stack);
       } else {
         const auto begin = Clock::now();
-        execute(instruction, frame, modules);
+        execute(instruction, frame, modules, stack);
         (*seconds)[instruction.node] += seconds_since(begin);
       }
     } catch (const Error&) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <ostream>
 #include <utility>
 
@@ -11,13 +12,13 @@
 #include <lockstep/core/suggestion.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/program/channels_last.h>
+#include <lockstep/program/graph/pt2_file.h>
 #include <lockstep/program/program_parts.h>
-#include <lockstep/program/pt2_file.h>
+#include <lockstep/program/torch_names.h>
 
 namespace lockstep {
 
 using formats::printable;
-using program::Argument;
 using program::Home;
 using program::InputSpec;
 using program::is_registered;
@@ -66,20 +67,6 @@ class Storages {
   std::map<Key, torch::Tensor> tensors_;
 };
 
-c10::IValue number_of(const Argument& argument) {
-  return std::visit(
-      [](const auto& value) -> c10::IValue {
-        using Type = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<Type, bool> || std::is_same_v<Type, std::int64_t> ||
-                      std::is_same_v<Type, double> || std::is_same_v<Type, std::string>) {
-          return value;
-        } else {
-          return {};
-        }
-      },
-      argument.value);
-}
-
 ProgramOutput leaf_of(c10::IValue&& value) {
   if (value.isTensor()) return ProgramOutput(std::move(value).toTensor());
   if (value.isBool()) return ProgramOutput(value.toBool());
@@ -105,23 +92,21 @@ ProgramOutput::Kind kind_of(program::Structure::Kind kind) {
   return ProgramOutput::Kind::kLeaf;
 }
 
-// Gives the values, in order, the structure that the model returns.
+// Gives the values, in order, the structure that the model returns. The names stay those of
+// `structure`, which `owner` keeps alive.
 ProgramOutput structured(const program::Structure& structure, std::vector<c10::IValue>& values,
-                         std::size_t& next) {
+                         std::size_t& next, const std::shared_ptr<const void>& owner) {
   if (structure.kind == program::Structure::Kind::kLeaf) {
     return next < values.size() ? leaf_of(std::move(values[next++])) : ProgramOutput();
   }
   std::vector<ProgramOutput> children;
   children.reserve(structure.children.size());
   for (const program::Structure& child : structure.children) {
-    children.push_back(structured(child, values, next));
+    children.push_back(structured(child, values, next, owner));
   }
-  return {kind_of(structure.kind), structure.names, std::move(children)};
+  return {kind_of(structure.kind), ProgramOutput::Names(owner, &structure.names),
+          std::move(children)};
 }
-
-}  // namespace
-
-namespace {
 
 // The module of `path` below `root`, which is made if it does not exist.
 torch::nn::Module& module_at(torch::nn::Module& root, std::string_view path) {
@@ -204,6 +189,26 @@ c10::Device device_of(const program::TensorDescription& tensor, const std::strin
   }
 }
 
+// What an output is written to: the place of a parameter or buffer among the inputs of the graph,
+// or of an argument among those that the user passes. References were checked when the file was
+// read.
+std::size_t written_by(const OutputSpec& output, const std::vector<InputSpec>& inputs) {
+  std::size_t user = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_user(inputs[i])) {
+      if (output.kind == OutputSpec::Kind::kMutation && inputs[i].target == output.target) return i;
+      continue;
+    }
+    const auto* name = std::get_if<program::TensorName>(&inputs[i].argument.value);
+    if (output.kind == OutputSpec::Kind::kUserMutation && name != nullptr &&
+        name->name == output.target) {
+      return user;
+    }
+    ++user;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(
@@ -229,11 +234,17 @@ std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(
     }
     source->state_names.emplace(value, input.target);
   }
-  source->changes_inputs = std::any_of(
-      source->graph.outputs.begin(), source->graph.outputs.end(),
-      [](const OutputSpec& output) { return output.kind == OutputSpec::Kind::kUserMutation; });
+  for (const OutputSpec& output : source->graph.outputs) {
+    source->written.push_back(written_by(output, source->graph.inputs));
+    source->changes_inputs |= output.kind == OutputSpec::Kind::kUserMutation;
+  }
+  source->free_leaves =
+      static_cast<std::size_t>(std::count_if(source->leaves.begin(), source->leaves.end(),
+                                             [](const Leaf& leaf) { return !leaf.is_fixed; }));
+  source->fixed_modes = program::fixed_modes(source->graph.graph);
   source->find_home();
   if (home) source->home = *home;
+  source->input_check.emplace(source->leaves, source->graph.ranges, source->home, source->name);
   return source;
 }
 
@@ -261,12 +272,20 @@ void ProgramImpl::Source::find_home() {
 }
 
 std::shared_ptr<const program::Plan> ProgramImpl::Source::plan(const Home& home_now) const {
-  return program::Plan::compile(graph.graph, {.name = name,
-                                              .from = home,
-                                              .to = home_now,
-                                              .namespaces = options.namespaces,
-                                              .state_names = state_names,
-                                              .in_place = options.in_place});
+  const std::scoped_lock lock(plans_mutex_);
+  std::erase_if(plans_, [](const auto& known) { return known.second.expired(); });
+  for (const auto& [known_home, known] : plans_) {
+    if (known_home != home_now) continue;
+    if (auto plan = known.lock()) return plan;
+  }
+  auto plan = program::Plan::compile(graph.graph, {.name = name,
+                                                   .from = home,
+                                                   .to = home_now,
+                                                   .namespaces = options.namespaces,
+                                                   .state_names = state_names,
+                                                   .in_place = options.in_place});
+  plans_.emplace_back(home_now, plan);
+  return plan;
 }
 
 void ProgramImpl::Parts::set_home(const Home& now) {
@@ -324,23 +343,25 @@ void ProgramImpl::adopt(std::shared_ptr<const Source> source, std::vector<torch:
 ProgramImpl::~ProgramImpl() = default;
 
 ProgramOutput ProgramImpl::forward(const NamedInputs& inputs) {
-  const auto& leaves = parts_->source->leaves;
+  const Source& source = *parts_->source;
   std::vector<c10::IValue> values;
-  std::vector<std::string> known;
-  for (const Leaf& leaf : leaves) {
-    known.push_back(leaf.name);
+  values.reserve(source.free_leaves);
+  for (const Leaf& leaf : source.leaves) {
     if (leaf.is_fixed) continue;
     const auto found = inputs.find(leaf.name);
     if (found == inputs.end()) {
-      throw ConfigError(
-          str(parts_->source->name, ": the input '", printable(leaf.name), "' is missing"));
+      throw ConfigError(str(source.name, ": the input '", printable(leaf.name), "' is missing"));
     }
     values.push_back(found->second);
   }
   for (const auto& [name, value] : inputs) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw ConfigError(str(parts_->source->name, ": there is no input '", printable(name), "'",
-                          did_you_mean(name, known)));
+    const bool is_known = std::any_of(source.leaves.begin(), source.leaves.end(),
+                                      [&](const Leaf& leaf) { return leaf.name == name; });
+    if (is_known) continue;
+    std::vector<std::string> known;
+    for (const Leaf& leaf : source.leaves) known.push_back(leaf.name);
+    throw ConfigError(
+        str(source.name, ": there is no input '", printable(name), "'", did_you_mean(name, known)));
   }
   return run(std::move(values));
 }
@@ -356,32 +377,33 @@ ProgramOutput ProgramImpl::run(std::vector<c10::IValue> inputs) {
 ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
                                         std::vector<double>* seconds) {
   const Source& source = *parts_->source;
-  std::size_t expected = 0;
-  for (const Leaf& leaf : source.leaves) expected += leaf.is_fixed ? 0 : 1;
-  if (inputs.size() != expected) {
+  if (inputs.size() != source.free_leaves) {
     std::string names;
     for (const Leaf& leaf : source.leaves) {
       if (!leaf.is_fixed) names += str(names.empty() ? "" : ", ", printable(leaf.name));
     }
-    throw ConfigError(str(source.name, ": expected ", expected,
-                          expected == 1 ? " input (" : " inputs (", names, "), got ",
+    throw ConfigError(str(source.name, ": expected ", source.free_leaves,
+                          source.free_leaves == 1 ? " input (" : " inputs (", names, "), got ",
                           inputs.size()));
   }
   std::vector<c10::IValue> values;  // one for each leaf
-  values.reserve(source.leaves.size());
-  std::size_t next = 0;
-  for (const Leaf& leaf : source.leaves) {
-    values.push_back(leaf.is_fixed ? number_of(leaf.fixed) : std::move(inputs[next++]));
+  if (source.free_leaves == source.leaves.size()) {
+    values = std::move(inputs);
+  } else {
+    values.reserve(source.leaves.size());
+    std::size_t next = 0;
+    for (const Leaf& leaf : source.leaves) {
+      values.push_back(leaf.is_fixed ? leaf.fixed : std::move(inputs[next++]));
+    }
   }
-  program::check_inputs(source.leaves, values, source.graph.ranges, source.home, parts_->home,
-                        source.name);
+  source.input_check->check(values, parts_->home);
   source.guards->check(values);
   std::vector<c10::IValue> user;
   if (source.changes_inputs) user = values;
 
   std::vector<c10::IValue> arguments;
   arguments.reserve(source.graph.inputs.size());
-  next = 0;
+  std::size_t next = 0;
   for (std::size_t i = 0; i < source.graph.inputs.size(); ++i) {
     if (is_user(source.graph.inputs[i])) {
       arguments.push_back(std::move(values[next++]));
@@ -396,40 +418,23 @@ ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
   std::vector<c10::IValue> results =
       parts_->plan->run(std::move(arguments), parts_->modules, seconds);
 
-  std::vector<c10::IValue> outputs;
+  std::size_t returned = 0;  // results that the user gets move to the front
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const OutputSpec& output = source.graph.outputs[i];
-    if (output.kind == OutputSpec::Kind::kUser) {
-      outputs.push_back(std::move(results[i]));
-    } else {
-      const bool to_user = output.kind == OutputSpec::Kind::kUserMutation;
-      write_back(output.target, to_user, results[i].toTensor(), user);
-    }
-  }
-  next = 0;
-  return structured(source.graph.results, outputs, next);
-}
-
-void ProgramImpl::write_back(const std::string& target, bool to_user, const torch::Tensor& value,
-                             const std::vector<c10::IValue>& user) {
-  const torch::NoGradGuard no_grad;
-  std::size_t leaf = 0;
-  const auto& inputs = parts_->source->graph.inputs;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!is_user(inputs[i])) {
-      if (!to_user && inputs[i].target == target) {
-        parts_->tensors[i].copy_(value);
-        return;
-      }
+    const OutputSpec::Kind kind = source.graph.outputs[i].kind;
+    if (kind == OutputSpec::Kind::kUser) {
+      if (returned != i) results[returned] = std::move(results[i]);
+      ++returned;
       continue;
     }
-    const auto* name = std::get_if<program::TensorName>(&inputs[i].argument.value);
-    if (to_user && name != nullptr && name->name == target) {
-      user[leaf].toTensor().copy_(value);
-      return;
-    }
-    ++leaf;
+    const torch::NoGradGuard no_grad;
+    const std::size_t place = source.written[i];
+    const bool to_user = kind == OutputSpec::Kind::kUserMutation;
+    const torch::Tensor& to = to_user ? user[place].toTensor() : parts_->tensors[place];
+    to.copy_(results[i].toTensor());
   }
+  results.resize(returned);
+  next = 0;
+  return structured(source.graph.results, results, next, parts_->source);
 }
 
 std::vector<ProgramInput> ProgramImpl::inputs() const {
@@ -443,11 +448,11 @@ std::vector<ProgramInput> ProgramImpl::inputs() const {
 ProgramOutput ProgramImpl::output_structure() const {
   std::vector<c10::IValue> nothing;
   std::size_t next = 0;
-  return structured(parts_->source->graph.results, nothing, next);
+  return structured(parts_->source->graph.results, nothing, next, parts_->source);
 }
 
 const std::vector<std::string>& ProgramImpl::fixed_modes() const {
-  return parts_->plan->fixed_modes();
+  return parts_->source->fixed_modes;
 }
 
 std::vector<torch::Tensor> ProgramImpl::batch_normalizations() const {
@@ -524,21 +529,34 @@ std::shared_ptr<torch::nn::Module> ProgramImpl::clone(
   return copy;
 }
 
-// A net that contains a program clones itself by making another one, whose program has been read
-// from the file again.
+// A net that contains a program clones itself by making another net, whose program has been read
+// from the file again. LibTorch then calls this for the new program, with the original.
 void ProgramImpl::clone_(Module& other, const std::optional<torch::Device>& device) {
-  auto* const copy = other.as<ProgramImpl>();
-  if (copy == nullptr || copy->parts_->tensors.size() != parts_->tensors.size()) {
-    throw ConfigError(str(parts_->source->name,
-                          ": the copy of the module that contains it has "
-                          "another program"));
+  const auto* const original = other.as<ProgramImpl>();
+  const auto& inputs = parts_->source->graph.inputs;
+  const bool is_same =
+      original != nullptr &&
+      std::equal(inputs.begin(), inputs.end(), original->parts_->source->graph.inputs.begin(),
+                 original->parts_->source->graph.inputs.end(),
+                 [](const InputSpec& a, const InputSpec& b) { return a.target == b.target; });
+  if (!is_same) {
+    throw ConfigError(
+        str(parts_->source->name, ": the copy of the module that contains it has another program"));
   }
-  const torch::NoGradGuard no_grad;
-  copy->to(device.value_or(parts_->home.device), parts_->home.type);
-  for (std::size_t i = 0; i < parts_->tensors.size(); ++i) {
-    if (parts_->tensors[i].defined()) copy->parts_->tensors[i].copy_(parts_->tensors[i]);
+  const auto copy = std::dynamic_pointer_cast<ProgramImpl>(original->clone(device));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    torch::Tensor& tensor = parts_->tensors[i];
+    const torch::Tensor& copied = copy->parts_->tensors[i];
+    if (!is_registered(inputs[i])) {
+      tensor = copied;
+      continue;
+    }
+    tensor.set_requires_grad(false);
+    tensor.set_data(copied.detach());
+    tensor.set_requires_grad(copied.requires_grad());
   }
-  copy->follow_modes(*this);
+  parts_->set_home(copy->parts_->home);
+  follow_modes(*original);
 }
 
 void ProgramImpl::follow_modes(const torch::nn::Module& whole) {

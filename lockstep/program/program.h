@@ -119,11 +119,6 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
 
   ProgramOutput run_measured(std::vector<c10::IValue> inputs, std::vector<double>* seconds);
   void adopt(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors);
-  // Copies `value` to the parameter or buffer `target`, or to the argument whose value in the graph
-  // has this name.
-  void write_back(const std::string& target, bool to_user, const torch::Tensor& value,
-                  const std::vector<c10::IValue>& user);
-
   // The seconds of each node; `bytes` if the program cannot be measured.
   std::vector<double> measured_costs(const std::vector<double>& bytes) const;
   void move(const std::optional<torch::Device>& device, const std::optional<torch::Dtype>& dtype,

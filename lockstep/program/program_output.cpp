@@ -24,8 +24,13 @@ const torch::Tensor& ProgramOutput::tensor() const {
                         ", not a tensor; choose one of its values by name or index"));
 }
 
+const std::vector<std::string>& ProgramOutput::names() const {
+  static const std::vector<std::string> nothing;
+  return names_ != nullptr ? *names_ : nothing;
+}
+
 bool ProgramOutput::contains(std::string_view name) const {
-  return std::find(names_.begin(), names_.end(), name) != names_.end();
+  return std::find(names().begin(), names().end(), name) != names().end();
 }
 
 const ProgramOutput& ProgramOutput::operator[](std::size_t index) const {
@@ -34,10 +39,10 @@ const ProgramOutput& ProgramOutput::operator[](std::size_t index) const {
 }
 
 const ProgramOutput& ProgramOutput::operator[](std::string_view name) const {
-  const auto found = std::find(names_.begin(), names_.end(), name);
-  if (found != names_.end()) return children_[static_cast<std::size_t>(found - names_.begin())];
+  const auto found = std::find(names().begin(), names().end(), name);
+  if (found != names().end()) return children_[static_cast<std::size_t>(found - names().begin())];
   throw ConfigError(str("the program returns ", description(), ", which has no '", name, "'",
-                        did_you_mean(std::string(name), names_)));
+                        did_you_mean(std::string(name), names())));
 }
 
 const torch::Tensor& ProgramOutput::first_tensor() const {
@@ -51,11 +56,11 @@ std::string ProgramOutput::description() const {
                                              "a number", "a number", "a text"};
     return kNames[value_.index()];
   }
-  const bool is_named = !names_.empty();
+  const bool is_named = !names().empty();
   std::string text = is_named ? "{" : kind_ == Kind::kList ? "[" : "(";
   for (std::size_t i = 0; i < children_.size(); ++i) {
     if (i != 0) text += ", ";
-    if (is_named) text += str(names_[i], ": ");
+    if (is_named) text += str(names()[i], ": ");
     text += children_[i].description();
   }
   return text + (is_named ? "}" : kind_ == Kind::kList ? "]" : ")");

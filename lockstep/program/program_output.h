@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -30,10 +31,12 @@ class LOCKSTEP_API ProgramOutput {
   enum class Kind { kLeaf, kList, kTuple, kDict, kObject };
   using Value =
       std::variant<std::monostate, torch::Tensor, bool, std::int64_t, double, std::string>;
+  /// The names in a structure, which outputs may share; null if it has none.
+  using Names = std::shared_ptr<const std::vector<std::string>>;
 
   ProgramOutput() = default;  ///< None
   explicit ProgramOutput(Value value) : value_(std::move(value)) {}
-  ProgramOutput(Kind kind, std::vector<std::string> names, std::vector<ProgramOutput> children)
+  ProgramOutput(Kind kind, Names names, std::vector<ProgramOutput> children)
       : kind_(kind), names_(std::move(names)), children_(std::move(children)) {}
 
   bool is_tensor() const { return std::holds_alternative<torch::Tensor>(value_); }
@@ -49,7 +52,7 @@ class LOCKSTEP_API ProgramOutput {
   /// The number of values in a list, tuple, dict or dataclass; 0 for a leaf.
   std::size_t size() const { return children_.size(); }
   /// The keys of a dict, the fields of a dataclass or named tuple; empty for others.
-  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<std::string>& names() const;
   bool contains(std::string_view name) const;
   /// Throws ConfigError that names what there is if there is no such value.
   const ProgramOutput& operator[](std::size_t index) const;
@@ -78,7 +81,7 @@ class LOCKSTEP_API ProgramOutput {
 
   Kind kind_ = Kind::kLeaf;
   Value value_{};
-  std::vector<std::string> names_{};
+  Names names_{};
   std::vector<ProgramOutput> children_{};
 };
 

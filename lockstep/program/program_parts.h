@@ -1,13 +1,15 @@
 // What a Program consists of, for the files of this room.
 #pragma once
 
-#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/graph/exported_graph.h>
+#include <lockstep/program/graph/modes.h>
 #include <lockstep/program/guards.h>
 #include <lockstep/program/input_check.h>
 #include <lockstep/program/plan.h>
@@ -26,18 +28,27 @@ struct ProgramImpl::Source {
   /// For each input of the graph, whether it gets the format channels_last; empty: none does.
   std::vector<bool> channels_last{};
   std::vector<program::Leaf> leaves{};
+  std::size_t free_leaves = 0;  ///< how many are not fixed
+  std::optional<program::InputCheck> input_check{};
   std::optional<program::Guards> guards{};
-  std::map<std::string, std::string> state_names{};  ///< Python's names by those of the values
+  program::StateNames state_names{};
+  std::vector<std::string> fixed_modes{};
+  /// For each output that is no result: the input of the graph, or the leaf, that it is written to.
+  std::vector<std::size_t> written{};
 
   /// Throws a CheckpointError that begins with `name` if the graph lacks a description. A stage has
   /// the `home` of its whole program.
   static std::shared_ptr<const Source> make(
       std::string name, program::ExportedGraph graph, const ProgramOptions& options,
       const std::optional<program::Home>& home = std::nullopt);
+  /// Programs that share this share the plan of each home. Safe to call from any thread.
   std::shared_ptr<const program::Plan> plan(const program::Home& home_now) const;
 
  private:
   void find_home();
+
+  mutable std::mutex plans_mutex_;
+  mutable std::vector<std::pair<program::Home, std::weak_ptr<const program::Plan>>> plans_;
 };
 
 struct ProgramImpl::Parts {

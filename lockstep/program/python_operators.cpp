@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/program/graph/expression.h>
 
 namespace lockstep::program {
 namespace {
@@ -71,13 +72,6 @@ IValue multiply(Operands operands) {
       [](double a, double b) { return a * b; });
 }
 
-// The rest has the sign of the divisor, unlike that of C++.
-std::int64_t floor_rest(std::int64_t a, std::int64_t b) {
-  if (b == 0) division_by_zero();
-  if (b == -1) return 0;
-  const std::int64_t rest = a % b;
-  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-}
 double floor_rest(double a, double b) {
   if (b == 0) division_by_zero();
   const double rest = std::fmod(a, b);
@@ -85,12 +79,6 @@ double floor_rest(double a, double b) {
   return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-// Rounds towards minus infinity, unlike C++.
-std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
-  if (b == 0) division_by_zero();
-  if (b == -1 && a == std::numeric_limits<std::int64_t>::min()) too_large();
-  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
-}
 // As CPython's float_floor_div(): 1.0 // 0.1 is 9, although 1.0 / 0.1 is rounded to 10.
 double floor_quotient(double a, double b) {
   const double rest = std::fmod(a, b);
@@ -102,7 +90,13 @@ double floor_quotient(double a, double b) {
 }
 
 IValue floor_divide(Operands operands) {
-  if (both_integers(operands)) return floor_quotient(integer(operands[0]), integer(operands[1]));
+  if (both_integers(operands)) {
+    const std::int64_t divisor = integer(operands[1]);
+    const auto quotient = floor_div(integer(operands[0]), divisor);
+    if (!quotient && divisor != 0) too_large();
+    if (!quotient) division_by_zero();
+    return *quotient;
+  }
   if (real(operands[1]) == 0) division_by_zero();
   return floor_quotient(real(operands[0]), real(operands[1]));
 }
@@ -111,7 +105,11 @@ IValue divide(Operands operands) {
   return real(operands[0]) / real(operands[1]);
 }
 IValue modulo(Operands operands) {
-  if (both_integers(operands)) return floor_rest(integer(operands[0]), integer(operands[1]));
+  if (both_integers(operands)) {
+    const auto rest = floor_mod(integer(operands[0]), integer(operands[1]));
+    if (!rest) division_by_zero();
+    return *rest;
+  }
   return floor_rest(real(operands[0]), real(operands[1]));
 }
 // Python raises an error if a function of finite numbers is not finite, such as sqrt(-1.0).

@@ -1,16 +1,18 @@
 #include <lockstep/program/split.h>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/program/choose_cuts.h>
 #include <lockstep/program/graph_cuts.h>
 #include <lockstep/program/program_parts.h>
+#include <lockstep/program/unchanged_generator.h>
 
 namespace lockstep {
 namespace {
@@ -37,25 +39,12 @@ std::vector<c10::IValue> sample(const std::vector<Leaf>& leaves, const program::
   return values;
 }
 
-// Keeps the default generator's state.
-class GeneratorScope {
- public:
-  GeneratorScope() : state_(generator().get_state()) {}
-  ~GeneratorScope() { generator().set_state(state_); }
-  GeneratorScope(const GeneratorScope&) = delete;
-  GeneratorScope& operator=(const GeneratorScope&) = delete;
-
- private:
-  static at::Generator generator() { return at::detail::getDefaultCPUGenerator(); }
-  torch::Tensor state_;
-};
-
 }  // namespace
 
 std::vector<double> ProgramImpl::measured_costs(const std::vector<double>& bytes) const {
   std::vector<double> best(bytes.size(), std::numeric_limits<double>::infinity());
   try {
-    const GeneratorScope generator;
+    const program::UnchangedGenerator generator;
     const torch::NoGradGuard no_grad;
     // Running the program changes buffers.
     const auto copy = std::dynamic_pointer_cast<ProgramImpl>(clone());

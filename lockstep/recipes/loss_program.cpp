@@ -34,7 +34,7 @@ void require_loss(const std::string& path, const program::ProgramSignature& sign
       named == signature.outputs.end() ? signature.outputs.front() : *named;
   const bool is_floating = loss.dtype.starts_with("float") || loss.dtype.starts_with("bfloat");
   if (loss.sizes.empty() && is_floating) return;
-  refuse(path, ": the output '", loss.name, "' is ", tensor_text(loss),
+  refuse(path, ": the output '", loss.name, "' is ", program::type_text(loss),
          ", expected the loss, a floating-point number: export a model whose output 'loss', or "
          "first output, is its mean loss over the batch");
 }
@@ -60,7 +60,7 @@ ImageInput parse_source(const std::string& name, std::string_view source) {
 
 void require_labels(const LossProgram& program, const program::TensorSignature& input) {
   if (input.dtype == "int64" && input.sizes.size() == 1) return;
-  refuse(program.path, " takes ", tensor_text(input), " as '", input.name,
+  refuse(program.path, " takes ", program::type_text(input), " as '", input.name,
          "', but labels are int64 [N]");
 }
 
@@ -72,7 +72,7 @@ LossProgram read_loss_program(const std::string& path) {
   if (signature.inputs.empty()) refuse(path, " takes no tensors");
   for (const auto& input : signature.inputs) {
     if (!input.sizes.empty() && !input.sizes.front()) continue;
-    refuse(path, " takes ", tensor_text(input), " as '", input.name,
+    refuse(path, " takes ", program::type_text(input), " as '", input.name,
            "', whose first dimension must count the samples, in any number; export the model with "
            "{0: torch.export.Dim.DYNAMIC} for it in dynamic_shapes");
   }

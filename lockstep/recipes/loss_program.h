@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/program/signature.h>
+#include <lockstep/program/graph/signature.h>
 #include <lockstep/train/task/task.h>
 
 namespace lockstep::recipes {

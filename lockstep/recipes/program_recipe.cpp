@@ -4,8 +4,8 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/program/graph/signature.h>
 #include <lockstep/program/program.h>
-#include <lockstep/program/signature.h>
 #include <lockstep/program/split.h>
 #include <lockstep/recipes/autoencoder_task.h>
 
@@ -44,15 +44,6 @@ std::vector<pipeline::StageModule> cut_program(const Program& net, int count,
   return stages;
 }
 
-std::string tensor_text(const program::TensorSignature& tensor) {
-  std::string text = tensor.dtype + " [";
-  for (std::size_t i = 0; i < tensor.sizes.size(); ++i) {
-    text += lockstep::str(i == 0 ? "" : ", ",
-                          tensor.sizes[i] ? std::to_string(*tensor.sizes[i]) : std::string("any"));
-  }
-  return text + "]";
-}
-
 ImageSize program_image_size(const std::string& owner, const std::string& path,
                              const program::TensorSignature& images, std::int64_t channels,
                              std::optional<std::int64_t> size, std::int64_t default_size) {
@@ -60,7 +51,8 @@ ImageSize program_image_size(const std::string& owner, const std::string& path,
     throw ConfigError(lockstep::str(owner, ": ", path, ' ', values...));
   };
   if (images.sizes.size() != 4 || images.dtype != "float32" || images.sizes[1] != channels) {
-    fail("takes ", tensor_text(images), ", expected images, float32 [N, ", channels, ", H, W]");
+    fail("takes ", program::type_text(images), ", expected images, float32 [N, ", channels,
+         ", H, W]");
   }
   if (images.sizes[0]) {
     fail("was exported for batches of ", *images.sizes[0],

@@ -9,17 +9,14 @@
 
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
+#include <lockstep/program/graph/signature.h>
 #include <lockstep/program/program.h>
-#include <lockstep/program/signature.h>
 #include <lockstep/train/task/task.h>
 
 namespace lockstep::recipes {
 
 /// The largest number of stages that a program may be cut into; split() knows whether it can.
 inline constexpr int kMostStagesOfPrograms = 256;
-
-/// Text such as "float32 [any, 3, 64, 64]".
-std::string tensor_text(const program::TensorSignature& tensor);
 
 /// Stages of a program whose last one returns a single tensor, which `result` selects.
 using ProgramResult = const torch::Tensor& (*)(const ProgramOutput& output);

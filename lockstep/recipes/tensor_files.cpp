@@ -164,8 +164,8 @@ class RowChecks {
     const ElementType* const wanted = type_with(input.dtype, &ElementType::python);
     const bool has_type = stored && wanted && (stored == wanted || is_widening(*stored, *wanted));
     if (!has_type || !has_shape_of(view, input)) {
-      fail("the tensor '", input.name, "' is ", tensor_text(signature_of_view(view)), ", but ",
-           program_, " takes ", tensor_text(input),
+      fail("the tensor '", input.name, "' is ", program::type_text(signature_of_view(view)),
+           ", but ", program_, " takes ", program::type_text(input),
            has_type ? "" : "; save it in that type, because only integers are converted");
     }
     RowColumn column{.tensor = found->second,
@@ -205,7 +205,8 @@ class RowChecks {
 
   std::string taken() const {
     std::vector<std::string> texts;
-    for (const auto& input : inputs_) texts.push_back(input.name + ": " + tensor_text(input));
+    for (const auto& input : inputs_)
+      texts.push_back(input.name + ": " + program::type_text(input));
     return lockstep::str(program_, " takes ", join(texts));
   }
 

@@ -12,7 +12,7 @@
 #include <lockstep/data/datasets/batch_dataset.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
-#include <lockstep/program/signature.h>
+#include <lockstep/program/graph/signature.h>
 
 namespace lockstep::recipes {
 

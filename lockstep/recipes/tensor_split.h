@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/program/signature.h>
+#include <lockstep/program/graph/signature.h>
 #include <lockstep/recipes/recipe.h>
 
 namespace lockstep::recipes {

@@ -14,6 +14,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/program/program.h>
 #include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/optimization/slow_precision.h>
 #include <lockstep/train/task/summarize.h>
@@ -27,6 +28,21 @@ std::int64_t trainable_scalars(const torch::nn::Module& module) {
     if (parameter.requires_grad()) count += parameter.numel();
   }
   return count;
+}
+
+// The calls of exported programs in `module` that cannot follow its mode; empty if all can.
+std::string fixed_modes_text(const torch::nn::Module& module) {
+  std::string first;
+  std::int64_t count = 0;
+  const auto add = [&](const torch::nn::Module& part) {
+    const auto* const program = part.as<ProgramImpl>();
+    if (program == nullptr || program->fixed_modes().empty()) return;
+    if (first.empty()) first = program->fixed_modes().front();
+    count += static_cast<std::int64_t>(program->fixed_modes().size());
+  };
+  add(module);
+  for (const auto& part : module.modules(/*include_self=*/false)) add(*part);
+  return count > 1 ? lockstep::str(first, ", and ", amount_of(count - 1, "other call")) : first;
 }
 
 }  // namespace
@@ -177,7 +193,12 @@ void TrainingRun::begin_training() {
     log_warning("Trainer: ", slow, ": precision ", info_.precision,
                 " on this device only shows the results that a GPU would compute");
   }
-  if (task_.module().is_training() || strategy_.group().rank() != 0) return;
+  if (strategy_.group().rank() != 0) return;
+  if (const std::string fixed = fixed_modes_text(task_.module()); !fixed.empty()) {
+    log_warning("Trainer: calls of the program may not train as in Python, because the export has ",
+                "fixed their mode: ", fixed, "; export the model in training mode");
+  }
+  if (task_.module().is_training()) return;
   log_warning(
       "Trainer: the task's module is in evaluation mode, in which the run trains it, for instance "
       "without dropout; unless that is intended, call train() on it before fit()");

@@ -470,6 +470,18 @@ class Modes(Parts):
             return z * y + w, q, z.detach() * q, u, v, self.other(x), u.float() @ x.T
 
 
+@net(rows(4), (BATCH,))
+class NormRegions(Parts):
+    """One norm in two regions; in training mode its counter passes from one to the other."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = self.norm(self.linear(x))
+        x = self.other(x.float())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.norm(x)
+
+
 @net(rows(4), (BATCH,), **ONCE)
 class Checkpointed(Parts):
     def forward(self, x):

@@ -137,6 +137,17 @@ class Bessel(nn.Module):
         return self.head(torch.special.bessel_j0(x.mean((1, 2))))
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(3, 1, dropout=0.2, batch_first=True)
+        self.head = nn.Linear(3, 3)
+
+    def forward(self, images):
+        x = images.flatten(2).transpose(1, 2)
+        return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+
 def write_png(path, shade):
     rows = b"".join(b"\0" + bytes((shade * 70 + x * (shade + 2) + y * 5 + c * 30) % 256
                                   for x in range(SIDE) for c in range(3)) for y in range(SIDE))
@@ -164,6 +175,14 @@ class TrainedPrograms(unittest.TestCase):
             example = (torch.randn(4, 3, 16, 16),)
             exported = torch.export.export(net.train(), example, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
             torch.export.save(exported, cls.folder / f"{name}.pt2")
+        cls.export_attention()
+
+    @classmethod
+    def export_attention(cls):
+        """In evaluation mode, in which the graph does not have the probability of its dropout."""
+        example = (torch.randn(4, 3, 16, 16),)
+        exported = torch.export.export(Attention().eval(), example, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+        torch.export.save(exported, cls.folder / "attention.pt2")
 
         cls.nets.update(language=Language(), photo=Labelled(3), digit=Labelled(1))
         tokens = torch.zeros(4, 6, dtype=torch.int64)
@@ -440,6 +459,25 @@ class TrainedPrograms(unittest.TestCase):
                       refusal(None, self.folder / "images/0/0.png",
                               command=("predict", self.folder / "evaluated/checkpoint.safetensors")))
 
+    def test_calls_that_cannot_follow_the_mode_are_named(self):
+        def lines(net):
+            result = self.run_program("train", "classify", "--program", self.folder / f"{net}.pt2", "--data",
+                                      self.folder / "images", "--batch-size", 8, "--max-steps", 1, "--threads", 1,
+                                      "--accelerator", "cpu", "--nproc-per-node", 2, "--out", self.folder / f"fixed_{net}")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return [line for line in result.stderr.splitlines() if "the export has fixed their mode" in line]
+        warnings = lines("attention")
+        self.assertEqual(len(warnings), 1)
+        self.assertIn("aten::scaled_dot_product_attention", warnings[0])
+        self.assertEqual(lines("group"), [])
+
+        result = self.run_program("program", "info", self.folder / "attention.pt2", "--json",
+                                  self.folder / "attention.json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("fixed modes aten::scaled_dot_product_attention", result.stdout)
+        info = json.loads((self.folder / "attention.json").read_text())
+        self.assertEqual(len(info["fixed_modes"]), 1)
+
     def test_info(self):
         result = self.run_program("program", "info", self.folder / "group.pt2", "--json", self.folder / "info.json")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -450,7 +488,9 @@ class TrainedPrograms(unittest.TestCase):
         self.assertEqual(info["parameters"], {"tensors": 8, "elements": parameters, "bytes": 4 * parameters})
         self.assertEqual(info["operators"]["aten.conv2d.default"], 2)
         self.assertGreater(len(info["cuts"]), 3)
+        self.assertEqual(info["fixed_modes"], [])
         self.assertIn("images: float32 [any, 3, 16, 16]", result.stdout)
+        self.assertNotIn("fixed modes", result.stdout)
 
 
 if __name__ == "__main__":

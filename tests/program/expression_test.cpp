@@ -1,4 +1,4 @@
-#include <lockstep/program/expression.h>
+#include <lockstep/program/graph/expression.h>
 
 #include <gtest/gtest.h>
 
@@ -292,6 +292,28 @@ TEST(Expression, HasABoundedDepth) {
   }
   EXPECT_EQ(evaluate(copies(100'000, "(") + "s0" + copies(100'000, ")"), known_symbols()),
             std::nullopt);
+}
+
+TEST(FloorDivision, IsThatOfPython) {
+  const struct {
+    std::int64_t a, b;
+    std::optional<std::int64_t> quotient, rest;
+  } cases[] = {
+      {7, 2, 3, 1},
+      {-7, 2, -4, 1},
+      {7, -2, -4, -1},
+      {-7, -2, 3, -1},
+      {6, -3, -2, 0},
+      {0, 5, 0, 0},
+      {1, 0, {}, {}},
+      {kSmallest, -1, {}, 0},
+      {kSmallest, 2, kSmallest / 2, 0},
+      {kLargest, -1, -kLargest, 0},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(program::floor_div(c.a, c.b), c.quotient) << c.a << " // " << c.b;
+    EXPECT_EQ(program::floor_mod(c.a, c.b), c.rest) << c.a << " % " << c.b;
+  }
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/program/read_graph.h>
+#include <lockstep/program/graph/read_graph.h>
 #include <tests/program/pt2_bytes.h>
 #include <tests/support/messages.h>
 
@@ -457,6 +457,35 @@ TEST(GraphDamage, OfTheNamesOfTensors) {
     EXPECT_EQ(
         refusal_of_model(damaged("/graph_module/signature/input_specs/1/buffer/buffer_name", name)),
         message);
+  }
+}
+
+TEST(GraphDamage, OfTheInputsOfTheSignature) {
+  expect_refusals(
+      "/graph_module/signature/input_specs",
+      {{"/0/parameter/arg/name", "\"b_mean\"",
+        "input 0 of the graph is the tensor 'p_scale', but the signature describes the tensor "
+        "'b_mean'"},
+       {"/3/user_input/arg", R"({"as_sym_int": {"as_name": "x"}})",
+        "input 3 of the graph is the tensor 'x', but the signature describes the number 'x'"},
+       {"/3", R"({"constant_input": {"name": "x", "value": {"as_int": 1}}})",
+        "input 3 of the graph is the tensor 'x', but the signature describes a constant"}});
+}
+
+TEST(GraphDamage, OfThePathsOfModules) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"layer1.0", nullptr}, {"", nullptr}, {"a..b", "a..b"},
+      {".a", ".a"},          {"a.", "a."},  {".", "."},
+  };
+  for (const auto& [path, refused] : cases) {
+    json model = small_model();
+    json& node = model["graph_module"]["graph"]["nodes"][2];
+    node["metadata"]["nn_module_stack"] = str("L__self__,,net.Net;L__self__a,", path, ",net.A");
+    EXPECT_EQ(refusal_of_model(model),
+              refused == nullptr ? "nothing was thrown"
+                                 : str("x: node 2 (torch.ops.aten.add.Tensor) belongs to a module "
+                                       "with the name '",
+                                       refused, "'"));
   }
 }
 

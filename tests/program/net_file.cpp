@@ -92,16 +92,13 @@ void NetFile::describe(const std::string& value, const std::vector<std::int64_t>
   values_[value] = meta;
 }
 
-std::string NetFile::add_call(const std::string& target, const Arguments& arguments,
-                              const Json& output, const std::string& path,
-                              const std::string& type) {
+void NetFile::add_call(const std::string& target, const Arguments& arguments, const Json& outputs,
+                       const std::string& path, const std::string& type) {
   const std::string place = std::to_string(++calls_);
   Json inputs = Json::array();
   for (const auto& [name, argument] : arguments) {
     inputs.push_back({{"name", name}, {"arg", argument}, {"kind", 1}});
   }
-  Json outputs = Json::array();
-  outputs.push_back(output);
   nodes_.push_back(
       {{"target", target},
        {"name", "call" + place},
@@ -111,22 +108,54 @@ std::string NetFile::add_call(const std::string& target, const Arguments& argume
         {{"stack_trace",
           "File \"/home/user/net.py\", line " + place + ", in forward\n    x = call()"},
          {"nn_module_stack", "L__self__,,net.Net;L__self__part," + path + "," + type}}}});
-  return "call" + place;
 }
 
 std::string NetFile::call(const std::string& target, const Arguments& arguments,
                           const std::vector<std::int64_t>& sizes, const std::string& path,
                           const std::string& type) {
-  const std::string value = "v" + std::to_string(calls_ + 1);
-  describe(value, sizes, true);
-  add_call(target, arguments, tensor(value), path, type);
-  return value;
+  return calls(target, arguments, 1, sizes, /*as_list=*/false, path, type).front();
+}
+
+std::vector<std::string> NetFile::calls(const std::string& target, const Arguments& arguments,
+                                        std::size_t count, const std::vector<std::int64_t>& sizes,
+                                        bool as_list, const std::string& path,
+                                        const std::string& type) {
+  std::vector<std::string> values;
+  Json outputs = Json::array(), names = Json::array();
+  for (std::size_t i = 0; i < count; ++i) {
+    values.push_back("v" + std::to_string(calls_ + 1) + (i == 0 ? "" : "_" + std::to_string(i)));
+    describe(values.back(), sizes, true);
+    outputs.push_back(tensor(values.back()));
+    names.push_back({{"name", values.back()}});
+  }
+  if (as_list) {
+    outputs = Json::array();
+    outputs.push_back({{"as_tensors", names}});
+  }
+  add_call(target, arguments, outputs, path, type);
+  return values;
 }
 
 std::string NetFile::number(const std::string& target, const Arguments& arguments) {
   const std::string value = "n" + std::to_string(calls_ + 1);
-  add_call(target, arguments, symbol(value), "", "net.Net");
+  Json outputs = Json::array();
+  outputs.push_back(symbol(value));
+  add_call(target, arguments, outputs, "", "net.Net");
   return value;
+}
+
+void NetFile::write_to_buffer(const std::string& value, const std::string& name) {
+  outputs_.push_back(tensor(value));
+  output_specs_.push_back(
+      {{"buffer_mutation", {{"arg", {{"name", value}}}, {"buffer_name", name}}}});
+}
+
+Json NetFile::graph() const {
+  const Json graph = {{"inputs", user_inputs_},
+                      {"outputs", outputs_},
+                      {"nodes", nodes_},
+                      {"tensor_values", values_}};
+  return {{"as_graph", {{"name", "graph"}, {"graph", graph}}}};
 }
 
 void NetFile::output(const std::string& value, const std::string& key) {

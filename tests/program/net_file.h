@@ -29,10 +29,21 @@ class NetFile {
   std::string call(const std::string& target, const Arguments& arguments,
                    const std::vector<std::int64_t>& sizes, const std::string& path = "",
                    const std::string& type = "net.Net");
+  /// Adds a call that returns `count` tensors of `sizes`, one by one or as a list.
+  std::vector<std::string> calls(const std::string& target, const Arguments& arguments,
+                                 std::size_t count, const std::vector<std::int64_t>& sizes,
+                                 bool as_list = false, const std::string& path = "",
+                                 const std::string& type = "net.Net");
   /// Adds a call that returns a number.
   std::string number(const std::string& target, const Arguments& arguments);
   /// Without a name the model returns one tensor, otherwise a dict.
   void output(const std::string& value, const std::string& key = "");
+
+  /// Writes `value` to the buffer `name` after the last call.
+  void write_to_buffer(const std::string& value, const std::string& name);
+
+  /// The calls, inputs and outputs of this net as the graph of a higher-order operator.
+  Json graph() const;
 
   /// Replaces the condition on the arguments.
   void guard(const std::string& condition) { guard_ = condition; }
@@ -49,8 +60,8 @@ class NetFile {
   std::string state(const char* kind, const std::string& name, const torch::Tensor& tensor);
   void describe(const std::string& value, const std::vector<std::int64_t>& sizes,
                 bool has_gradient);
-  std::string add_call(const std::string& target, const Arguments& arguments, const Json& output,
-                       const std::string& path, const std::string& type);
+  void add_call(const std::string& target, const Arguments& arguments, const Json& outputs,
+                const std::string& path, const std::string& type);
 
   Json inputs_, input_specs_, user_inputs_, user_specs_, nodes_, outputs_, output_specs_, values_;
   std::vector<std::string> arguments_, keys_;

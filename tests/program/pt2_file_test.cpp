@@ -1,4 +1,4 @@
-#include <lockstep/program/pt2_file.h>
+#include <lockstep/program/graph/pt2_file.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/formats/torch_file.h>
 #include <lockstep/formats/torch_file/zip_archive.h>
+#include <lockstep/program/graph/signature.h>
 #include <tests/formats/torch_bytes.h>
 #include <tests/program/pt2_bytes.h>
 #include <tests/support/data_bytes.h>
@@ -174,6 +175,29 @@ TEST(Pt2FileLayout, NamesThePartThatIsDamaged) {
   EXPECT_EQ(refusal_of_pt2(entries),
             "x: serialized_state_dict.pt: neither a zip file nor one of torch.save before PyTorch "
             "1.6, but 4 bytes of something else");
+}
+
+// The signature of a program does not need its tensors.
+TEST(Pt2FileLayout, HasAGraphThatIsReadAlone) {
+  ArchiveEntries whole = pt2_entries(), part;
+  for (const auto& item : whole) {
+    if (item.first.find("/data/") == std::string::npos) part.push_back(item);
+  }
+  ASSERT_LT(part.size(), whole.size());
+  EXPECT_NE(refusal_of_pt2(part), "nothing was thrown");
+  for (const ArchiveEntries& entries : {part, pt2_entries_of_2_7()}) {
+    const std::string file = zip_of(entries);
+    const auto program = program::parse_pt2_graph(as_bytes(file), "x");
+    EXPECT_EQ(program.graph.nodes.size(), 3U);
+    const auto signature = program::signature_of(program);
+    ASSERT_EQ(signature.inputs.size(), 1U);
+    EXPECT_EQ(signature.inputs[0].name, "x");
+    EXPECT_EQ(program::type_text(signature.inputs[0]), "float32 [any, 3]");
+    ASSERT_EQ(signature.outputs.size(), 1U);
+    EXPECT_EQ(program::type_text(signature.outputs[0]), "float32 [any, 3]");
+  }
+  EXPECT_EQ(message_of<CheckpointError>([] { program::parse_pt2_graph({}, "x"); }),
+            "x: not a zip file, expected one of torch.export.save (.pt2)");
 }
 
 TEST(Pt2FileLayout, IsLittleEndian) {

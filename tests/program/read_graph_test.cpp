@@ -1,5 +1,5 @@
 // What is read from the JSON of an exported program. Damage is in graph_damage_test.cpp.
-#include <lockstep/program/read_graph.h>
+#include <lockstep/program/graph/read_graph.h>
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <ATen/Parallel.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/philox.h>
 #include <tests/program/net_file.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
@@ -151,6 +153,100 @@ TEST_F(SplitTest, KeepsABufferInOneStage) {
   EXPECT_TRUE(
       torch::equal(stages[1].ptr()->forward(stages[0].ptr()->forward(x_).first_tensor()), -2 * x_));
   EXPECT_TRUE(torch::equal(net->named_buffers()["state"], torch::ones({6})));
+}
+
+// As in-place changes, writes to a buffer belong to one stage.
+TEST_F(SplitTest, KeepsABufferThatIsWrittenInOneStage) {
+  NetFile file;
+  const auto state = file.buffer("state", torch::zeros({6}));
+  const auto x = file.input("x", {0, 6});
+  const auto sum =
+      file.call("torch.ops.aten.add.Tensor",
+                {{"self", NetFile::tensor(x)}, {"other", NetFile::tensor(state)}}, {0, 6});
+  const auto twice =
+      file.call("torch.ops.aten.add.Tensor",
+                {{"self", NetFile::tensor(sum)}, {"other", NetFile::tensor(sum)}}, {0, 6});
+  const auto next = file.call("torch.ops.aten.mean.dim",
+                              {{"self", NetFile::tensor(twice)}, {"dim", {{"as_ints", {0}}}}}, {6});
+  file.write_to_buffer(next, "state");
+  file.output(file.call("torch.ops.aten.neg.default", {{"self", NetFile::tensor(twice)}}, {0, 6}));
+  const auto stages = split(load(file), 2);
+  EXPECT_EQ(stages[0]->named_buffers().size(), 1U);
+  EXPECT_EQ(stages[1]->named_buffers().size(), 0U);
+}
+
+// A net of calls that compute, change in place, or may return their input.
+NetFile random_net(PhiloxStream& random) {
+  NetFile file;
+  std::vector<std::string> tensors = {file.input("x", {0, 6})};
+  const auto any = [&] {
+    return NetFile::tensor(tensors[random.below(static_cast<std::uint32_t>(tensors.size()))]);
+  };
+  const auto add = [&](const std::string& name, const NetFile::Arguments& arguments) {
+    tensors.push_back(file.call("torch.ops.aten." + name, arguments, {0, 6}));
+  };
+  add("add.Tensor", {{"self", NetFile::tensor("x")}, {"other", NetFile::real(0.5)}});
+  const std::uint32_t count = 3 + random.below(12);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    switch (random.below(9)) {
+      case 0:
+        add("relu_.default", {{"self", any()}});
+        break;
+      case 1:
+        add("add_.Tensor", {{"self", any()}, {"other", NetFile::real(-0.25)}});
+        break;
+      case 2:
+        add("type_as.default", {{"self", any()}, {"other", any()}});
+        break;
+      case 3:
+        add("dropout.default",
+            {{"input", any()}, {"p", NetFile::real(0.5)}, {"train", NetFile::truth(false)}});
+        break;
+      case 4:
+        add("atleast_1d.default", {{"self", any()}});
+        break;
+      case 5:
+        add("view.default", {{"self", any()}, {"size", {{"as_ints", {-1, 6}}}}});
+        break;
+      case 6:
+        add("neg.default", {{"self", any()}});
+        break;
+      default:
+        add("add.Tensor", {{"self", any()}, {"other", any()}});
+    }
+  }
+  file.output(tensors.back(), "last");
+  file.output(tensors[random.below(static_cast<std::uint32_t>(tensors.size()))], "other");
+  return file;
+}
+
+// Tensors reach the next stage as copies, as they do between devices and ranks.
+TEST_F(SplitTest, ComputesWhatRandomNetsCompute) {
+  const torch::NoGradGuard no_grad;
+  int splits = 0;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    PhiloxStream random(3, 0, i);
+    const Program net = load(random_net(random));
+    const auto expected = tensors_of(net.ptr()->forward(x_.clone()));
+    for (const int count : {2, 3, 4}) {
+      std::vector<Program> stages;
+      try {
+        stages = split(net, count);
+      } catch (const ConfigError&) {
+        break;  // there are fewer places
+      }
+      ++splits;
+      std::vector<torch::Tensor> values = {x_.clone()};
+      for (Program stage : stages) {
+        values = tensors_of(stage->forward(values));
+        for (torch::Tensor& value : values) value = value.clone();
+      }
+      ASSERT_EQ(values.size(), 2U);
+      EXPECT_TRUE(torch::equal(values[0], expected[0])) << i << ", " << count << " stages";
+      EXPECT_TRUE(torch::equal(values[1], expected[1])) << i << ", " << count << " stages";
+    }
+  }
+  EXPECT_GT(splits, 20);
 }
 
 }  // namespace

@@ -15,9 +15,10 @@
 #include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/program/graph/modes.h>
+#include <lockstep/program/graph/pt2_file.h>
+#include <lockstep/program/graph/signature.h>
 #include <lockstep/program/graph_cuts.h>
-#include <lockstep/program/pt2_file.h>
-#include <lockstep/program/signature.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/text.h>
 
@@ -28,15 +29,6 @@ struct ProgramInfoArguments {
   std::string file;
   std::string json;
 };
-
-std::string type_of(const program::TensorSignature& tensor) {
-  std::string text = tensor.dtype + " [";
-  for (std::size_t i = 0; i < tensor.sizes.size(); ++i) {
-    text += str(i == 0 ? "" : ", ",
-                tensor.sizes[i] ? std::to_string(*tensor.sizes[i]) : std::string("any"));
-  }
-  return text + "]";
-}
 
 // How much there is of parameters, or of buffers. A tied parameter counts once.
 struct Amount {
@@ -92,7 +84,7 @@ Places places_of(const std::vector<program::Cut>& cuts) {
 void print_tensors(const char* heading, const std::vector<program::TensorSignature>& tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     std::cout << (i == 0 ? heading : "            ") << tensors[i].name << ": "
-              << type_of(tensors[i]) << '\n';
+              << type_text(tensors[i]) << '\n';
   }
 }
 
@@ -124,6 +116,7 @@ void run(const ProgramInfoArguments& arguments) {
   count_operators(file.program.graph, operators);
   const std::vector<program::Cut> cuts = program::cuts_of(file.program);
   const Places places = places_of(cuts);
+  const std::vector<std::string> fixed_modes = program::fixed_modes(file.program.graph);
 
   const auto amount_text = [](const Amount& amount) {
     return str(report::count_text(static_cast<double>(amount.elements)), " in ",
@@ -154,6 +147,9 @@ void run(const ProgramInfoArguments& arguments) {
               << report::bytes_text(static_cast<double>(places.most_bytes))
               << " cross there with the batch of the export\n";
   }
+  for (std::size_t i = 0; i < fixed_modes.size(); ++i) {
+    std::cout << (i == 0 ? "fixed modes " : "            ") << fixed_modes[i] << '\n';
+  }
   if (arguments.json.empty()) return;
   auto cut_rows = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < cuts.size(); ++i) {
@@ -168,7 +164,8 @@ void run(const ProgramInfoArguments& arguments) {
                                     {"buffers", json_of(buffers)},
                                     {"nodes", file.program.graph.nodes.size()},
                                     {"operators", operators},
-                                    {"cuts", cut_rows}};
+                                    {"cuts", cut_rows},
+                                    {"fixed_modes", fixed_modes}};
   report::write_text_file(arguments.json, bench::json_text(json));
 }
 

@@ -10,8 +10,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
-#include <lockstep/program/expression.h>
-#include <lockstep/program/signature.h>
+#include <lockstep/program/graph/expression.h>
+#include <lockstep/program/graph/signature.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::cli {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/program/pt2_file.h>
+#include <lockstep/program/graph/pt2_file.h>
 
 namespace lockstep::cli {
 

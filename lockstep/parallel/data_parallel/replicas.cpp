@@ -1,40 +1,19 @@
 #include <lockstep/parallel/data_parallel/replicas.h>
 
 #include <exception>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/program/unchanged_generator.h>
 
 namespace lockstep::detail::data_parallel {
 namespace {
-
-// clone() calls reset(), which draws initial weights. This scope restores the default generator to
-// its previous state.
-class UnchangedGenerator {
- public:
-  UnchangedGenerator() {
-    const std::scoped_lock lock(generator_.mutex());
-    state_ = generator_.get_state();
-  }
-  ~UnchangedGenerator() {
-    const std::scoped_lock lock(generator_.mutex());
-    generator_.set_state(state_);
-  }
-  UnchangedGenerator(const UnchangedGenerator&) = delete;
-  UnchangedGenerator& operator=(const UnchangedGenerator&) = delete;
-
- private:
-  at::Generator generator_ = at::detail::getDefaultCPUGenerator();
-  torch::Tensor state_;
-};
 
 bool is_alias(const torch::Tensor& copy, const torch::Tensor& original) {
   return copy.has_storage() && original.has_storage() && copy.is_alias_of(original) &&
@@ -127,7 +106,8 @@ void Replicas::check(const Copy& copy, const ModuleParts& parts) const {
 }
 
 void Replicas::make(ModuleParts parts) {
-  const UnchangedGenerator unchanged_generator;
+  // clone() calls reset(), which draws initial weights.
+  const program::UnchangedGenerator unchanged_generator;
   std::vector<torch::Tensor> parameters;
   std::vector<std::size_t> number_of;  // for each of parts.parameters, its index in `parameters`
   std::unordered_map<const torch::TensorImpl*, std::size_t> numbers;

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/program/expression.h>
-#include <lockstep/program/pt2_file.h>
-#include <lockstep/program/read_graph.h>
+#include <lockstep/program/graph/expression.h>
+#include <lockstep/program/graph/pt2_file.h>
+#include <lockstep/program/graph/read_graph.h>
 #include <tests/formats/fuzz/harness.h>
 #include <tests/formats/torch_bytes.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/program/references.h>
+#include <lockstep/program/graph/references.h>
 
 #include <set>
 #include <string>
@@ -12,10 +12,10 @@ namespace {
 using formats::printable;
 using Names = std::set<std::string, std::less<>>;
 
-const std::string* name_of(const Argument& argument) {
-  if (const auto* tensor = std::get_if<TensorName>(&argument.value)) return &tensor->name;
-  if (const auto* number = std::get_if<NumberName>(&argument.value)) return &number->name;
-  return nullptr;
+// Parameters, buffers and modules have a path, "layer1.0.weight".
+bool is_path(std::string_view name) {
+  return !name.empty() && !name.starts_with('.') && !name.ends_with('.') &&
+         name.find("..") == std::string_view::npos;
 }
 
 class DefinitionCheck {
@@ -29,6 +29,10 @@ class DefinitionCheck {
       const Node& node = graph.nodes[i];
       const std::string where = str("node ", i, " (", printable(node.target),
                                     node.source.empty() ? "" : " at ", node.source, ")");
+      if (!node.module_path.empty() && !is_path(node.module_path)) {
+        throw CheckpointError(str(file_, ": ", where, " belongs to a module with the name '",
+                                  printable(node.module_path), "'"));
+      }
       for (const NamedArgument& input : node.inputs) use(input.argument, defined, where);
       for (const Argument& output : node.outputs) define(output, defined, where);
     }
@@ -37,36 +41,54 @@ class DefinitionCheck {
 
  private:
   void define(const Argument& argument, Names& defined, const std::string& where) const {
-    if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
-      for (const Argument& item : list->items) define(item, defined, where);
-    }
-    const std::string* name = name_of(argument);
-    if (name == nullptr || name->empty()) return;
-    if (!defined.insert(*name).second) {
+    for_each_name(argument, [&](const std::string& name, bool) {
+      if (defined.insert(name).second) return;
       throw CheckpointError(
-          str(file_, ": '", printable(*name), "' is defined a second time by ", where));
-    }
+          str(file_, ": '", printable(name), "' is defined a second time by ", where));
+    });
   }
 
   // The graph of a higher-order operator has names of its own.
   void use(const Argument& argument, const Names& defined, const std::string& where) {
     if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
       for (const Argument& item : list->items) use(item, defined, where);
+      return;
     }
     if (const auto* graph = std::get_if<Subgraph>(&argument.value)) check(*graph->graph);
-    const std::string* name = name_of(argument);
-    if (name == nullptr || defined.contains(*name)) return;
-    throw CheckpointError(
-        str(file_, ": '", printable(*name), "' is used by ", where, ", but not defined before"));
+    const auto known = [&](const std::string& name) {
+      if (defined.contains(name)) return;
+      throw CheckpointError(
+          str(file_, ": '", printable(name), "' is used by ", where, ", but not defined before"));
+    };
+    if (const auto* tensor = std::get_if<TensorName>(&argument.value)) known(tensor->name);
+    if (const auto* number = std::get_if<NumberName>(&argument.value)) known(number->name);
   }
 
   std::string_view file_;
 };
 
-// Parameters and buffers become those of modules, "layer1.0.weight" that of "layer1.0".
-bool is_path(std::string_view name) {
-  return !name.empty() && !name.starts_with('.') && !name.ends_with('.') &&
-         name.find("..") == std::string_view::npos;
+// The value that an argument refers to, or what it is instead, for messages.
+std::string described(const Argument& argument) {
+  std::string text = "a constant";
+  if (std::holds_alternative<ArgumentList>(argument.value)) text = "a list";
+  if (const auto* tensor = std::get_if<TensorName>(&argument.value)) {
+    text = str("the tensor '", printable(tensor->name), "'");
+  }
+  if (const auto* number = std::get_if<NumberName>(&argument.value)) {
+    text = str("the number '", printable(number->name), "'");
+  }
+  return text;
+}
+
+// The signature and the graph describe the same inputs, in the same order.
+void check_inputs(const ExportedGraph& program, std::string_view file) {
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
+    const std::string in_graph = described(program.graph.inputs[i]);
+    const std::string in_signature = described(program.inputs[i].argument);
+    if (in_graph == in_signature) continue;
+    throw CheckpointError(str(file, ": input ", i, " of the graph is ", in_graph,
+                              ", but the signature describes ", in_signature));
+  }
 }
 
 // Checks the names of parameters, buffers and constants, and what mutations are written to.
@@ -99,6 +121,7 @@ void check_targets(const ExportedGraph& program, std::string_view file) {
 
 void check_references(const ExportedGraph& program, std::string_view file) {
   DefinitionCheck(file).check(program.graph);
+  check_inputs(program, file);
   check_targets(program, file);
 }
 

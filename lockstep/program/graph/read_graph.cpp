@@ -1,4 +1,4 @@
-#include <lockstep/program/read_graph.h>
+#include <lockstep/program/graph/read_graph.h>
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/strict_json.h>
-#include <lockstep/program/references.h>
+#include <lockstep/program/graph/references.h>
 
 namespace lockstep::program {
 namespace {

@@ -1,4 +1,4 @@
-#include <lockstep/program/expression.h>
+#include <lockstep/program/graph/expression.h>
 
 #include <algorithm>
 #include <cctype>
@@ -10,8 +10,6 @@ namespace lockstep::program {
 namespace {
 
 constexpr int kMaximumExpressionDepth = 100;
-
-constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 
 // A recursive-descent parser of Python's arithmetic. `failed_` is set by the first part that has no
 // value.
@@ -48,17 +46,13 @@ class Evaluator {
   std::int64_t multiply(std::int64_t a, std::int64_t b) {
     return __builtin_mul_overflow(a, b, &a) ? fail() : a;
   }
-  // Rounds towards minus infinity, unlike C++.
   std::int64_t divide(std::int64_t a, std::int64_t b) {
-    if (b == 0 || (a == kLeast && b == -1)) return fail();
-    return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+    const auto quotient = floor_div(a, b);
+    return quotient ? *quotient : fail();
   }
-  // The result has the sign of the divisor.
   std::int64_t modulo(std::int64_t a, std::int64_t b) {
-    if (b == 0) return fail();
-    if (b == -1) return 0;
-    const std::int64_t rest = a % b;
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+    const auto rest = floor_mod(a, b);
+    return rest ? *rest : fail();
   }
   std::int64_t power(std::int64_t base, std::int64_t exponent) {
     if (exponent < 0 || exponent > 62) return fail();
@@ -224,6 +218,18 @@ std::optional<std::string> only_symbol(std::string_view text) {
 
 std::optional<std::int64_t> evaluate(std::string_view text, const Symbols& symbols) {
   return Evaluator(text, symbols).evaluate();
+}
+
+std::optional<std::int64_t> floor_div(std::int64_t a, std::int64_t b) {
+  if (b == 0 || (a == std::numeric_limits<std::int64_t>::min() && b == -1)) return std::nullopt;
+  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+
+std::optional<std::int64_t> floor_mod(std::int64_t a, std::int64_t b) {
+  if (b == 0) return std::nullopt;
+  if (b == -1) return 0;
+  const std::int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
 }  // namespace lockstep::program

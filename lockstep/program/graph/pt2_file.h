@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/graph/exported_graph.h>
 
 namespace lockstep::program {
 
@@ -69,5 +69,9 @@ LOCKSTEP_API const ScalarTypeInfo* scalar_type_info(ScalarTypeCode code);
 /// or names something that is not supported (read_graph.h); or if a tensor of the graph is missing
 /// or reaches beyond its storage.
 LOCKSTEP_API Pt2File parse_pt2_file(std::span<const std::byte> bytes, std::string_view name);
+
+/// Returns the graph of `bytes` alone, without the state that it does not use. Neither reads the
+/// tensors nor verifies checksums.
+LOCKSTEP_API ExportedGraph parse_pt2_graph(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace lockstep::program

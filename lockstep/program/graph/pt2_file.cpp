@@ -1,4 +1,4 @@
-#include <lockstep/program/pt2_file.h>
+#include <lockstep/program/graph/pt2_file.h>
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +9,7 @@
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/torch_file.h>
 #include <lockstep/formats/torch_file/archive_records.h>
-#include <lockstep/program/read_graph.h>
+#include <lockstep/program/graph/read_graph.h>
 
 namespace lockstep::program {
 namespace {
@@ -53,16 +53,15 @@ constexpr std::int64_t kStrided = 7;  // Layout.Strided of the schema
 class Pt2Reader {
  public:
   Pt2Reader(std::span<const std::byte> bytes, std::string_view name)
-      : name_(name), records_(bytes, name, "torch.export.save") {}
+      : name_(name), records_(zip_file(bytes, name), name, "torch.export.save") {}
 
   Pt2File read() {
     Pt2File file;
     records_.require_little_endian();
     const bool is_old = records_.contains(kOldGraph);
     const std::string model = is_old ? "" : only_model();
-    const std::string graph = is_old ? kOldGraph : str(kModels, model, ".json");
     file.has_checksums = records_.verify_checksums();
-    file.program = read_graph(records_.text(graph), str(name_, ": ", graph));
+    file.program = graph();
     if (is_old) {
       file.state = saved_tensors("serialized_state_dict.pt");
       file.constants = saved_tensors("serialized_constants.pt");
@@ -75,9 +74,21 @@ class Pt2Reader {
     return file;
   }
 
+  ExportedGraph graph() const {
+    const std::string record =
+        records_.contains(kOldGraph) ? kOldGraph : str(kModels, only_model(), ".json");
+    return read_graph(records_.text(record), str(name_, ": ", record));
+  }
+
  private:
   static constexpr const char* kOldGraph = "serialized_exported_program.json";
   static constexpr std::string_view kModels = "models/";
+
+  static std::span<const std::byte> zip_file(std::span<const std::byte> bytes,
+                                             std::string_view name) {
+    if (torch_file::is_zip(bytes)) return bytes;
+    throw CheckpointError(str(name, ": not a zip file, expected one of torch.export.save (.pt2)"));
+  }
 
   template <class... Values>
   [[noreturn]] void fail(const Values&... values) const {
@@ -253,10 +264,11 @@ const ScalarTypeInfo* scalar_type_info(ScalarTypeCode code) {
 }
 
 Pt2File parse_pt2_file(std::span<const std::byte> bytes, std::string_view name) {
-  if (!torch_file::is_zip(bytes)) {
-    throw CheckpointError(str(name, ": not a zip file, expected one of torch.export.save (.pt2)"));
-  }
   return Pt2Reader(bytes, name).read();
+}
+
+ExportedGraph parse_pt2_graph(std::span<const std::byte> bytes, std::string_view name) {
+  return Pt2Reader(bytes, name).graph();
 }
 
 }  // namespace lockstep::program

@@ -21,4 +21,11 @@ std::optional<std::string> only_symbol(std::string_view text);
 /// is unknown, or the value is not a whole number of 64 bits.
 std::optional<std::int64_t> evaluate(std::string_view text, const Symbols& symbols);
 
+/// Python's a // b, which is rounded towards minus infinity. Nothing if b is 0 or the quotient has
+/// more than 64 bits.
+std::optional<std::int64_t> floor_div(std::int64_t a, std::int64_t b);
+
+/// Python's a % b, which has the sign of b. Nothing if b is 0.
+std::optional<std::int64_t> floor_mod(std::int64_t a, std::int64_t b);
+
 }  // namespace lockstep::program

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/graph/exported_graph.h>
 
 namespace lockstep::program {
 

@@ -74,7 +74,7 @@ struct LOCKSTEP_API Argument {
       value{};
 };
 
-/// Calls visit(name, is_number) for each value that `argument` refers to, in order.
+/// Calls visit(name, is_number) for each value of the graph that `argument` refers to, in order.
 template <class Visit>
 void for_each_name(const Argument& argument, const Visit& visit) {
   if (const auto* list = std::get_if<ArgumentList>(&argument.value)) {
@@ -108,13 +108,6 @@ inline const Argument* find_input(const Node& node, std::string_view name) {
     if (input.name == name) return &input.argument;
   }
   return nullptr;
-}
-
-/// Whether the node belongs to a call of a module that returns its input in evaluation mode:
-/// timm.layers.drop.DropPath, torchvision.ops.stochastic_depth.StochasticDepth, and those that
-/// Hugging Face calls ConvNextDropPath, SegformerDropPath, ...
-inline bool is_stochastic_depth(const Node& node) {
-  return node.module_class.ends_with("DropPath") || node.module_class.ends_with("StochasticDepth");
 }
 
 /// A size of a tensor.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/program/exported_graph.h>
+#include <lockstep/program/graph/exported_graph.h>
 
 namespace lockstep::program {
 
@@ -17,6 +17,9 @@ struct TensorSignature {
   std::string dtype{};  ///< Python's name: "float32"
   std::vector<std::optional<std::int64_t>> sizes{};  ///< absent: not fixed by the export
 };
+
+/// "float32 [any, 3, 224, 224]"
+std::string type_text(const TensorSignature& tensor);
 
 struct ProgramSignature {
   std::vector<TensorSignature> inputs{};   ///< in the order of forward()
@@ -28,7 +31,8 @@ std::vector<std::string> leaf_names(const ExportedGraph& program);
 
 ProgramSignature signature_of(const ExportedGraph& program);
 
-/// Reads the file `path`. Throws DataError and CheckpointError, like Program.
+/// Reads the graph of the file `path`, without its tensors. Throws DataError and CheckpointError,
+/// like Program.
 ProgramSignature read_signature(const std::filesystem::path& path);
 
 }  // namespace lockstep::program

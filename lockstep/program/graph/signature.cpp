@@ -1,8 +1,8 @@
-#include <lockstep/program/signature.h>
+#include <lockstep/program/graph/signature.h>
 
 #include <lockstep/core/file.h>
 #include <lockstep/core/strings.h>
-#include <lockstep/program/pt2_file.h>
+#include <lockstep/program/graph/pt2_file.h>
 
 namespace lockstep::program {
 namespace {
@@ -38,6 +38,14 @@ void add_tensor(const ExportedGraph& program, const Argument& argument, const st
 }
 
 }  // namespace
+
+std::string type_text(const TensorSignature& tensor) {
+  std::string text = tensor.dtype + " [";
+  for (std::size_t i = 0; i < tensor.sizes.size(); ++i) {
+    text += str(i == 0 ? "" : ", ", tensor.sizes[i] ? str(*tensor.sizes[i]) : "any");
+  }
+  return text + "]";
+}
 
 std::vector<std::string> leaf_names(const ExportedGraph& program) {
   std::vector<std::string> names;
@@ -79,7 +87,7 @@ ProgramSignature signature_of(const ExportedGraph& program) {
 
 ProgramSignature read_signature(const std::filesystem::path& path) {
   const MappedFile file(path);
-  return signature_of(parse_pt2_file(file.bytes(), path.string()).program);
+  return signature_of(parse_pt2_graph(file.bytes(), path.string()));
 }
 
 }  // namespace lockstep::program
