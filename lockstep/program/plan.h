@@ -43,6 +43,14 @@ struct CompileOptions {
 /// The modules that decide between training and evaluation, by their index in Plan::modules().
 using Modules = std::vector<const torch::nn::Module*>;
 
+/// What a run notes of each node of its graph, without those of subgraphs.
+struct NodeRecord {
+  std::vector<double> seconds{};
+  /// The sizes of the values that the node returns, in order; empty for a value that is no tensor
+  /// or that no node uses. A node that the mode skips has none.
+  std::vector<std::vector<std::vector<std::int64_t>>> sizes{};
+};
+
 /// Immutable. Several threads may run it at a time.
 class Plan {
  public:
@@ -51,9 +59,9 @@ class Plan {
   static std::shared_ptr<const Plan> compile(const Graph& graph, const CompileOptions& options);
 
   /// Returns the values of the graph's outputs, for `inputs` in the order of its inputs.
-  /// Adds the seconds that each node takes to `seconds`, if it is not null.
+  /// Fills `record`, if it is not null.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs, const Modules& modules,
-                               std::vector<double>* seconds = nullptr) const;
+                               NodeRecord* record = nullptr) const;
 
   /// Paths of the Python modules whose mode the plan reads, and whether their calls were exported
   /// in training mode.

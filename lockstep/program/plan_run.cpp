@@ -201,6 +201,23 @@ void keep_flat_results(const std::vector<Plan::Instruction::Result>& results,
   }
 }
 
+void note(const Plan::Instruction& instruction, double seconds, const Frame& frame,
+          NodeRecord& record) {
+  const std::size_t nodes = instruction.node + 1;
+  record.seconds.resize(std::max(record.seconds.size(), nodes));
+  record.sizes.resize(std::max(record.sizes.size(), nodes));
+  record.seconds[instruction.node] += seconds;
+  auto& sizes = record.sizes[instruction.node];
+  for (const auto& result : instruction.results) {
+    for (const int index : result.registers) {
+      auto& added = sizes.emplace_back();
+      if (index < 0) continue;
+      const IValue& value = frame[static_cast<std::size_t>(index)];
+      if (value.isTensor() && value.toTensor().defined()) added = value.toTensor().sizes().vec();
+    }
+  }
+}
+
 }  // namespace
 
 IValue wrapped_number(const IValue& value) {
@@ -278,7 +295,7 @@ void Plan::execute(const Instruction& instruction, Frame& frame, const Modules& 
 }
 
 std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules,
-                              std::vector<double>* seconds) const {
+                              NodeRecord* record) const {
   LOCKSTEP_CHECK(inputs.size() == inputs_.size(), "a graph of ", inputs_.size(), " inputs got ",
                  inputs.size());
   Frame frame(registers_);
@@ -296,12 +313,12 @@ std::vector<IValue> Plan::run(std::vector<IValue> inputs, const Modules& modules
       continue;
     }
     try {
-      if (seconds == nullptr) {
+      if (record == nullptr) {
         execute(instruction, frame, modules, stack);
       } else {
         const auto begin = Clock::now();
         execute(instruction, frame, modules, stack);
-        (*seconds)[instruction.node] += seconds_since(begin);
+        note(instruction, seconds_since(begin), frame, *record);
       }
     } catch (const Error&) {
       throw;

@@ -13,6 +13,8 @@
 #include <lockstep/formats/printable.h>
 #include <lockstep/program/channels_last.h>
 #include <lockstep/program/graph/pt2_file.h>
+#include <lockstep/program/module_shapes.h>
+#include <lockstep/program/module_tree.h>
 #include <lockstep/program/program_parts.h>
 #include <lockstep/program/torch_names.h>
 
@@ -28,11 +30,6 @@ using program::OutputSpec;
 using program::StoredTensor;
 
 namespace {
-
-// A Python module of the exported model: it has names, but no forward().
-struct Part : torch::nn::Module {
-  Part() : torch::nn::Module("Part") {}
-};
 
 // Copies tensors out of a file. Tensors that share memory in the file share it here, and tensors
 // that are equal views of the same memory, such as tied parameters, become one tensor.
@@ -106,42 +103,6 @@ ProgramOutput structured(const program::Structure& structure, std::vector<c10::I
   }
   return {kind_of(structure.kind), ProgramOutput::Names(owner, &structure.names),
           std::move(children)};
-}
-
-// The module of `path` below `root`, which is made if it does not exist.
-torch::nn::Module& module_at(torch::nn::Module& root, std::string_view path) {
-  torch::nn::Module* module = &root;
-  while (!path.empty()) {
-    const std::size_t end = std::min(path.find('.'), path.size());
-    const std::string name(path.substr(0, end));
-    path.remove_prefix(std::min(end + 1, path.size()));
-    const auto children = module->named_children();
-    const auto* found = children.find(name);
-    module = found != nullptr ? found->get()
-                              : module->register_module(name, std::make_shared<Part>()).get();
-  }
-  return *module;
-}
-
-std::pair<std::string_view, std::string> split_name(const std::string& name) {
-  const std::size_t dot = name.rfind('.');
-  if (dot == std::string::npos) return {std::string_view(), name};
-  return {std::string_view(name).substr(0, dot), name.substr(dot + 1)};
-}
-
-void register_tensor(torch::nn::Module& root, const InputSpec& input, const torch::Tensor& tensor) {
-  const auto [path, name] = split_name(input.target);
-  torch::nn::Module& module = module_at(root, path);
-  // The graph may have several inputs for a tensor that Python uses under several names.
-  if (module.named_parameters(/*recurse=*/false).contains(name) ||
-      module.named_buffers(/*recurse=*/false).contains(name)) {
-    return;
-  }
-  if (input.kind == InputSpec::Kind::kParameter) {
-    module.register_parameter(name, tensor, tensor.requires_grad());
-  } else {
-    module.register_buffer(name, tensor);
-  }
 }
 
 // The tensors of the file at the places of the graph's inputs.
@@ -323,13 +284,14 @@ void ProgramImpl::adopt(std::shared_ptr<const Source> source, std::vector<torch:
   parts_->source = std::move(source);
   parts_->tensors = std::move(tensors);
   parts_->home = {c10::kCPU, parts_->source->home.type};
+  program::ModuleTree tree(*this, parts_->source->graph.graph);
   const auto& inputs = parts_->source->graph.inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (is_registered(inputs[i])) register_tensor(*this, inputs[i], parts_->tensors[i]);
+    if (is_registered(inputs[i])) tree.add(inputs[i], parts_->tensors[i]);
   }
   parts_->follow_tensors();
   auto modes = parts_->plan->modules();
-  for (const auto& mode : modes) parts_->modules.push_back(&module_at(*this, mode.path));
+  for (const auto& mode : modes) parts_->modules.push_back(&tree.at(mode.path));
   const bool is_training =
       modes.empty() ||
       std::any_of(modes.begin(), modes.end(), [](const auto& mode) { return mode.is_training; });
@@ -337,7 +299,7 @@ void ProgramImpl::adopt(std::shared_ptr<const Source> source, std::vector<torch:
   // Parents first, because train() also changes the children.
   std::sort(modes.begin(), modes.end(),
             [](const auto& a, const auto& b) { return a.path < b.path; });
-  for (const auto& mode : modes) module_at(*this, mode.path).train(mode.is_training);
+  for (const auto& mode : modes) tree.at(mode.path).train(mode.is_training);
 }
 
 ProgramImpl::~ProgramImpl() = default;
@@ -371,11 +333,16 @@ ProgramOutput ProgramImpl::forward(const std::vector<torch::Tensor>& inputs) {
 }
 
 ProgramOutput ProgramImpl::run(std::vector<c10::IValue> inputs) {
-  return run_measured(std::move(inputs), nullptr);
+  program::ModuleShapes* const shapes = program::ModuleShapesScope::current();
+  if (shapes == nullptr) return run_measured(std::move(inputs), nullptr);
+  program::NodeRecord record;
+  ProgramOutput output = run_measured(std::move(inputs), &record);
+  shapes->add(*this, parts_->source->graph.graph, record);
+  return output;
 }
 
 ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
-                                        std::vector<double>* seconds) {
+                                        program::NodeRecord* record) {
   const Source& source = *parts_->source;
   if (inputs.size() != source.free_leaves) {
     std::string names;
@@ -416,7 +383,7 @@ ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
     }
   }
   std::vector<c10::IValue> results =
-      parts_->plan->run(std::move(arguments), parts_->modules, seconds);
+      parts_->plan->run(std::move(arguments), parts_->modules, record);
 
   std::size_t returned = 0;  // results that the user gets move to the front
   for (std::size_t i = 0; i < results.size(); ++i) {

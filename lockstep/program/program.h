@@ -51,6 +51,9 @@ using NamedInputs = std::map<std::string, c10::IValue>;
 
 class Program;
 struct ProgramSplitOptions;
+namespace program {
+struct NodeRecord;
+}
 
 /// A module that executes an exported program. forward() may run on several threads at a time if
 /// the module's mode and device do not change meanwhile.
@@ -117,7 +120,7 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
   // `tensors` are the parameters, buffers and constants, at the places of the graph's inputs.
   ProgramImpl(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors);
 
-  ProgramOutput run_measured(std::vector<c10::IValue> inputs, std::vector<double>* seconds);
+  ProgramOutput run_measured(std::vector<c10::IValue> inputs, program::NodeRecord* record);
   void adopt(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors);
   // The seconds of each node; `bytes` if the program cannot be measured.
   std::vector<double> measured_costs(const std::vector<double>& bytes) const;

@@ -49,10 +49,13 @@ std::vector<double> ProgramImpl::measured_costs(const std::vector<double>& bytes
     // Running the program changes buffers.
     const auto copy = std::dynamic_pointer_cast<ProgramImpl>(clone());
     for (int i = 0; i < kMeasurements; ++i) {
-      std::vector<double> seconds(bytes.size());
+      program::NodeRecord record;
       copy->run_measured(sample(parts_->source->leaves, parts_->source->home, parts_->home),
-                         &seconds);
-      for (std::size_t j = 0; j < best.size(); ++j) best[j] = std::min(best[j], seconds[j]);
+                         &record);
+      record.seconds.resize(best.size());
+      for (std::size_t j = 0; j < best.size(); ++j) {
+        best[j] = std::min(best[j], record.seconds[j]);
+      }
     }
   } catch (const ConfigError&) {
     return bytes;  // the program does not accept a batch of zeros

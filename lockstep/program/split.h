@@ -1,7 +1,8 @@
 // Cuts an exported program into stages for pipelines.
 //
 //   lockstep::Program net("gpt2.pt2");
-//   lockstep::Pipeline pipe(lockstep::split(net, 2), {torch::kCPU, torch::kCPU});
+//   lockstep::Pipeline pipe(lockstep::pipeline::stage_modules(lockstep::split(net, 2)),
+//                           {torch::kCPU, torch::kCPU});
 #pragma once
 
 #include <string>

@@ -478,6 +478,24 @@ class TrainedPrograms(unittest.TestCase):
         info = json.loads((self.folder / "attention.json").read_text())
         self.assertEqual(len(info["fixed_modes"]), 1)
 
+    def test_the_summary_shows_modules_of_python(self):
+        result = self.run_program("train", "classify", "--program", self.folder / "group.pt2", "--data",
+                                  self.folder / "images", "--batch-size", 8, "--max-steps", 1, "--threads", 1,
+                                  "--accelerator", "cpu", "--out", self.folder / "summary", "--model-summary", -1)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = [line.split(None, 3) for line in (result.stdout + result.stderr).splitlines() if " x " in line]
+        shapes = {row[0]: (row[1], row[3]) for row in rows if len(row) == 4}
+        inputs = torch.zeros(8, 3, 16, 16)
+        net = self.nets["group"].eval()
+        hooks = [module.register_forward_hook(lambda module, _, output, name=name: self.assertEqual(
+                     shapes[name], (type(module).__name__, " x ".join(map(str, output.shape)))))
+                 for name, module in net.named_modules() if name and next(module.parameters(), None) is not None]
+        self.assertGreater(len(hooks), 2)
+        net(inputs)
+        for hook in hooks:
+            hook.remove()
+        net.train()
+
     def test_info(self):
         result = self.run_program("program", "info", self.folder / "group.pt2", "--json", self.folder / "info.json")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -16,6 +16,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include <lockstep/program/module_shapes.h>
 #include <lockstep/train/task/data_flow_shapes.h>
 
 namespace lockstep::train {
@@ -275,6 +276,8 @@ WatchedShapes watch_output_shapes(torch::nn::Module& module,
   Observed observed;
   LayerWatch watch{.owners = owners_of(modules), .observed = &observed};
   const LayerWatchScope scope(watch);
+  program::ModuleShapes programs;
+  const program::ModuleShapesScope programs_scope(programs);
   torch::Tensor output;
   try {
     std::vector<std::unique_ptr<WatchedSequential>> watched;
@@ -289,8 +292,10 @@ WatchedShapes watch_output_shapes(torch::nn::Module& module,
   }
   add_sequentials(sequentials, observed.shapes);
   if (output.defined()) observed.shapes[&module] = output.sizes().vec();
+  observed.shapes.merge(programs.outputs);
   add_data_flow_shapes(observed.record, modules, output, observed.shapes);
-  OutputShapes last = last_operation_shapes(observed.record, modules, observed.shapes);
+  OutputShapes last = std::move(programs.last_operations);
+  last.merge(last_operation_shapes(observed.record, modules, observed.shapes));
   return {.outputs = std::move(observed.shapes), .last_operations = std::move(last)};
 }
 

@@ -32,6 +32,7 @@ using SummaryForward = std::function<torch::Tensor()>;
 ///     have one shape, whichever of the following operations are the module's own;
 ///   - LibTorch's activation, dropout, flattening and pooling layers, if the module that contains
 ///     them has only one of the class, and all such operations there have one shape;
+///   - the modules of a Program, if the tensors that others use have one shape;
 ///   - the model, if `forward` returns its output.
 /// For other modules with a forward() of their own, the shape of their last operation with a layer
 /// or a parameter is given (ModuleSummary::last_operation_shape).

@@ -1,0 +1,66 @@
+#include <lockstep/program/module_tree.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <lockstep/formats/printable.h>
+
+namespace lockstep::program {
+namespace {
+
+struct Part : torch::nn::Module {
+  using torch::nn::Module::Module;
+};
+
+// "Bottleneck" for the class "torchvision.models.resnet.Bottleneck" of the module; "Part" if the
+// graph does not name it.
+std::string class_of(const Graph& graph, std::string_view path) {
+  const auto found = graph.module_classes.find(path);
+  if (found == graph.module_classes.end()) return "Part";
+  return formats::printable(found->second.substr(found->second.rfind('.') + 1));
+}
+
+std::pair<std::string_view, std::string> split_name(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return {std::string_view(), name};
+  return {std::string_view(name).substr(0, dot), name.substr(dot + 1)};
+}
+
+}  // namespace
+
+torch::nn::Module& ModuleTree::at(std::string_view path) {
+  torch::nn::Module* module = &root_;
+  std::size_t begin = 0;
+  while (begin < path.size()) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string name(path.substr(begin, end - begin));
+    const auto children = module->named_children();
+    const auto* found = children.find(name);
+    if (found == nullptr) {
+      const auto made = std::make_shared<Part>(class_of(graph_, path.substr(0, end)));
+      module = module->register_module(name, made).get();
+    } else {
+      module = found->get();
+    }
+    begin = end + 1;
+  }
+  return *module;
+}
+
+void ModuleTree::add(const InputSpec& input, const torch::Tensor& tensor) {
+  const auto [path, name] = split_name(input.target);
+  torch::nn::Module& module = at(path);
+  if (module.named_parameters(/*recurse=*/false).contains(name) ||
+      module.named_buffers(/*recurse=*/false).contains(name)) {
+    return;
+  }
+  if (input.kind == InputSpec::Kind::kParameter) {
+    module.register_parameter(name, tensor, tensor.requires_grad());
+  } else {
+    module.register_buffer(name, tensor);
+  }
+}
+
+}  // namespace lockstep::program
