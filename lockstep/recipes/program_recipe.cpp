@@ -85,7 +85,7 @@ ImageProgram read_image_program(const std::string& owner, const std::string& pat
     if (each.name == kLogits) output = &each;
   }
   if (output->sizes.size() == 2) program.classes = output->sizes[1].value_or(0);
-  program.input = images.name;
+  program.input = signature.inputs.front().name;
   program.output = output->name;
   return program;
 }

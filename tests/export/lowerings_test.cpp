@@ -21,6 +21,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/export/onnx_export.h>
 #include <tests/export/onnx_reader.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -278,6 +279,25 @@ TEST_F(Lowerings, OfARecurrentNetGiveEachLayerItsStates) {
   const auto numbers = single_numbers<std::int64_t>(model, /*type=*/7);
   EXPECT_THAT(numbers, Contains(4));
   EXPECT_THAT(numbers, Not(Contains(3)));
+}
+
+// Dropout has an effect only in training, and only with a probability above 0.
+TEST_F(Lowerings, OfARecurrentNetRefuseDropoutOnlyWhereItHasAnEffect) {
+  nn::GRU net(nn::GRUOptions(3, 4).batch_first(true));
+  const auto refusal = [&](double dropout, bool is_training) {
+    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+      return std::vector<Tensor>{std::get<0>(
+          at::gru(x[0], x[1], net->parameters(), /*has_biases=*/true, /*num_layers=*/1, dropout,
+                  is_training, /*bidirectional=*/false, /*batch_first=*/true))};
+    };
+    return testing_support::message_of<ConfigError>([&] {
+      export_onnx(*net, forward, {torch::rand({2, 5, 3}), torch::rand({1, 2, 4})}, path,
+                  {.batch_dimensions = {0, 1}});
+    });
+  };
+  EXPECT_EQ(refusal(0.5, false), "nothing was thrown");
+  EXPECT_EQ(refusal(0, true), "nothing was thrown");
+  EXPECT_THAT(refusal(0.5, true), ::testing::HasSubstr("dropout is on"));
 }
 
 // The elements of a float tensor in a file.

@@ -164,6 +164,13 @@ void NetFile::output(const std::string& value, const std::string& key) {
   if (!key.empty()) keys_.push_back(key);
 }
 
+void NetFile::output_none(const std::string& key) {
+  const Json none = {{"as_none", true}};
+  outputs_.push_back(none);
+  output_specs_.push_back({{"user_output", {{"arg", none}}}});
+  keys_.push_back(key);
+}
+
 void NetFile::write(const std::filesystem::path& path) const {
   Json model = small_model();
   if (guard_) model["guards_code"] = Json::array({*guard_});

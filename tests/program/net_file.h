@@ -38,6 +38,8 @@ class NetFile {
   std::string number(const std::string& target, const Arguments& arguments);
   /// Without a name the model returns one tensor, otherwise a dict.
   void output(const std::string& value, const std::string& key = "");
+  /// Adds None to the dict that the model returns.
+  void output_none(const std::string& key);
 
   /// Writes `value` to the buffer `name` after the last call.
   void write_to_buffer(const std::string& value, const std::string& name);

@@ -161,6 +161,20 @@ TEST_F(ProgramTest, GivesItsOutputsTheirStructure) {
             "the program returns {logits: a tensor, hidden: a tensor}, which has no value 2");
 }
 
+// A model that gets no labels often returns None as its loss.
+TEST_F(ProgramTest, ReturnsNoneInItsPlace) {
+  NetFile file;
+  const auto x = file.input("x", {0, 6});
+  file.output_none("loss");
+  file.output(file.call("torch.ops.aten.neg.default", {{"self", NetFile::tensor(x)}}, {0, 6}),
+              "logits");
+  file.write(path());
+  Program net(path());
+  const ProgramOutput output = net->forward(x_);
+  EXPECT_EQ(output.description(), "{loss: None, logits: a tensor}");
+  EXPECT_TRUE(torch::equal(output["logits"], -x_));
+}
+
 TEST_F(ProgramTest, IsCopiedWithItsModes) {
   Program net = classifier();
   net->named_modules()["norm"]->eval();

@@ -194,6 +194,7 @@ TEST(Pt2FileLayout, HasAGraphThatIsReadAlone) {
     EXPECT_EQ(signature.inputs[0].name, "x");
     EXPECT_EQ(program::type_text(signature.inputs[0]), "float32 [any, 3]");
     ASSERT_EQ(signature.outputs.size(), 1U);
+    EXPECT_EQ(signature.outputs[0].name, "0") << "the model returns a tensor, not a dict";
     EXPECT_EQ(program::type_text(signature.outputs[0]), "float32 [any, 3]");
   }
   EXPECT_EQ(message_of<CheckpointError>([] { program::parse_pt2_graph({}, "x"); }),

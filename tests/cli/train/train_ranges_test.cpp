@@ -126,6 +126,8 @@ TEST(TrainRanges, AreNamedWithTheirOption) {
       {[&](auto& a) { a.out = out, a.checkpoints.every_n_train_steps = 0; },
        "--every-n-train-steps must be at least 1, got 0"},
       {[](auto& a) { a.batch_size = 0; }, "--batch-size must be from 1 to "},
+      {[](auto& a) { a.recipe = "classify", a.data = "photos", a.max_image_pixels = 0; },
+       "--max-image-pixels must be from 1 to "},
       {[](auto& a) { a.workers = -1; }, "--workers must be from 0 to "},
       {[](auto& a) { a.threads = -1; }, "--threads must be from 0 to 4096, got -1"},
       {[](auto& a) { a.threads = 4097; }, "--threads must be from 0 to 4096, got 4097"},

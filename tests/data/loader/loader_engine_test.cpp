@@ -474,6 +474,15 @@ TEST_P(DeviceCopy, SaysOfEachBatchWhatWasLeftOut) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, DeviceCopy, ::testing::Values(0, 2));
 
+// On the CPU and in a build without CUDA, the message shows which engine was asked for.
+TEST(LoaderEngines, AreThoseOfTheOption) {
+  EXPECT_THAT(message_of<ConfigError>([] {
+                Loader(pixels(4, {}), EvaluationSampler(4), kPlain,
+                       {.engine = LoaderEngineKind::kCuda});
+              }),
+              HasSubstr("Loader: the cuda engine "));
+}
+
 TEST(LoaderEngines, HaveNames) {
   for (const std::string name : {"native", "cuda", "dali"}) {
     EXPECT_EQ(to_string(parse_loader_engine(name)), name);

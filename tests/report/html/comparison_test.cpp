@@ -130,6 +130,7 @@ TEST(ComparedRuns, HaveTheLossOfTrainingAndOfEvaluations) {
 TEST(ComparedRuns, MarkWhatCoversAPartOfAnEpoch) {
   html::RunData run = run_of_rates("a", {1, 1, 1});
   for (html::EpochData& epoch : run.epochs) epoch.metrics = {{"loss", 2}, {"accuracy", 0.75}};
+  run.epochs[0].steps_per_epoch = 10;  // a whole epoch
   run.epochs[1].steps_per_epoch = run.epochs[2].steps_per_epoch = 32;
   run.epochs[1].steps_before = 22;
   const std::string learning = html::learning({run});

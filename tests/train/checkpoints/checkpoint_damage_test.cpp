@@ -156,6 +156,18 @@ TEST_F(DamagedCheckpoint, IsNamedWithoutALinkToIt) {
   expect_fallback(kManifestFile, "{}", "no manifest");
 }
 
+// The checkpoint that the link leads to is tried before the unreadable one.
+TEST_F(DamagedCheckpoint, IsIgnoredIfTheLinkLeadsToAWholeOne) {
+  fs::remove(directory / kLatestLink);
+  fs::create_symlink("step-00000001", directory / kLatestLink);
+  std::ofstream(newest / kManifestFile, std::ios::trunc) << "{}";
+  const testing_support::CapturedLog log;
+  const FoundCheckpoint found = find_checkpoint(directory);
+  EXPECT_EQ(found.folder, directory / "step-00000001");
+  EXPECT_THAT(found.damaged, ::testing::IsEmpty());
+  EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+}
+
 TEST_F(DamagedCheckpoint, EndsTheRunWhenThereIsNoOther) {
   for (const char* step : {"step-00000001", "step-00000002"}) {
     fs::resize_file(directory / step / kModelFile, 5);

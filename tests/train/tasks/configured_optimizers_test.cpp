@@ -411,6 +411,20 @@ TEST(TrainerOptimizers, MustBeComplete) {
             "give one for each group, or none");
 }
 
+TEST(TrainerOptimizers, NeedMomentumInEveryGroupToCycleIt) {
+  TrainerOptions cycle = reading_options();
+  cycle.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
+  const Configure only_in_the_first =
+      [](const ReadingNet& net) -> std::vector<ConfiguredOptimizer> {
+    ParameterGroup body = group_of_readings(net, "body.");
+    body.options = SgdOptions{.momentum = 0.9};
+    return {{.groups = {body, group_of_readings(net, "norm."), group_of_readings(net, "head.")}}};
+  };
+  EXPECT_EQ(refusal_of_readings(only_in_the_first, cycle),
+            "Trainer: cycle_momentum needs an optimizer with momentum, but sgd has a momentum of "
+            "0; set one, or use adam or adamw");
+}
+
 TEST(TrainerOptimizers, NameWhatCannotDriveThem) {
   TrainerOptions plateau = reading_options();
   plateau.schedule = {.kind = ScheduleKind::kPlateau};
