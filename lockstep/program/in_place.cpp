@@ -2,7 +2,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TracerMode.h>
-#include <ATen/ops/result_type.h>
+#include <ATen/ops/result_type_native.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/MemoryFormat.h>
 #include <c10/util/strides.h>
@@ -98,7 +98,8 @@ bool has_strides_of_results(const torch::Tensor& tensor) {
 
 // Whether the result of a binary operator has the type, sizes and strides of `tensor`.
 bool has_form_of_result(const torch::Tensor& tensor, const torch::Tensor& other) {
-  if (at::result_type(tensor, other) != tensor.scalar_type()) return false;
+  // Called without the dispatcher, which costs more than the comparison.
+  if (at::native::result_type(tensor, other) != tensor.scalar_type()) return false;
   if (other.dim() == 0) return true;
   if (other.device() != tensor.device()) return false;
   if (other.sizes() == tensor.sizes()) return other.strides() == tensor.strides();

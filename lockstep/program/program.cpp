@@ -335,14 +335,13 @@ ProgramOutput ProgramImpl::forward(const std::vector<torch::Tensor>& inputs) {
 ProgramOutput ProgramImpl::run(std::vector<c10::IValue> inputs) {
   program::ModuleShapes* const shapes = program::ModuleShapesScope::current();
   if (shapes == nullptr) return run_measured(std::move(inputs), nullptr);
-  program::NodeRecord record;
+  Record record;
   ProgramOutput output = run_measured(std::move(inputs), &record);
   shapes->add(*this, parts_->source->graph.graph, record);
   return output;
 }
 
-ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs,
-                                        program::NodeRecord* record) {
+ProgramOutput ProgramImpl::run_measured(std::vector<c10::IValue> inputs, Record* record) {
   const Source& source = *parts_->source;
   if (inputs.size() != source.free_leaves) {
     std::string names;

@@ -51,9 +51,6 @@ using NamedInputs = std::map<std::string, c10::IValue>;
 
 class Program;
 struct ProgramSplitOptions;
-namespace program {
-struct NodeRecord;
-}
 
 /// A module that executes an exported program. forward() may run on several threads at a time if
 /// the module's mode and device do not change meanwhile.
@@ -117,10 +114,11 @@ class LOCKSTEP_API ProgramImpl : public torch::nn::Module {
                                     const ProgramSplitOptions& options);
   struct Source;
   struct Parts;
+  struct Record;
   // `tensors` are the parameters, buffers and constants, at the places of the graph's inputs.
   ProgramImpl(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors);
 
-  ProgramOutput run_measured(std::vector<c10::IValue> inputs, program::NodeRecord* record);
+  ProgramOutput run_measured(std::vector<c10::IValue> inputs, Record* record);
   void adopt(std::shared_ptr<const Source> source, std::vector<torch::Tensor> tensors);
   // The seconds of each node; `bytes` if the program cannot be measured.
   std::vector<double> measured_costs(const std::vector<double>& bytes) const;

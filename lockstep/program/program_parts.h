@@ -51,6 +51,9 @@ struct ProgramImpl::Source {
   mutable std::vector<std::pair<program::Home, std::weak_ptr<const program::Plan>>> plans_;
 };
 
+/// What a call notes of each node.
+struct ProgramImpl::Record : program::NodeRecord {};
+
 struct ProgramImpl::Parts {
   std::shared_ptr<const Source> source{};
   program::Home home{};  ///< now

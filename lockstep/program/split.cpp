@@ -49,7 +49,7 @@ std::vector<double> ProgramImpl::measured_costs(const std::vector<double>& bytes
     // Running the program changes buffers.
     const auto copy = std::dynamic_pointer_cast<ProgramImpl>(clone());
     for (int i = 0; i < kMeasurements; ++i) {
-      program::NodeRecord record;
+      Record record;
       copy->run_measured(sample(parts_->source->leaves, parts_->source->home, parts_->home),
                          &record);
       record.seconds.resize(best.size());

@@ -39,6 +39,21 @@ void require_loss(const std::string& path, const program::ProgramSignature& sign
          "first output, is its mean loss over the batch");
 }
 
+// Refuses an unused input that looks like another one.
+void require_own_places(const std::string& path,
+                        const std::vector<program::TensorSignature>& inputs) {
+  for (const auto& input : inputs) {
+    if (input.is_used) continue;
+    for (const auto& other : inputs) {
+      if (!other.is_used || program::type_text(other) != program::type_text(input)) continue;
+      refuse(path, " does not use its input '", input.name,
+             "': torch.export takes arguments that are one tensor for each other, here maybe '",
+             other.name, "'; export the model with a tensor of its own for each argument (",
+             other.name, ".clone()), or without the argument '", input.name, "'");
+    }
+  }
+}
+
 // A program whose arguments are the tensors of the signature. ConfigError if it takes others, which
 // data cannot give.
 Program open_program(const LossProgram& program) {
@@ -76,6 +91,7 @@ LossProgram read_loss_program(const std::string& path) {
            "', whose first dimension must count the samples, in any number; export the model with "
            "{0: torch.export.Dim.DYNAMIC} for it in dynamic_shapes");
   }
+  require_own_places(path, signature.inputs);
   return {.path = path, .inputs = std::move(signature.inputs)};
 }
 

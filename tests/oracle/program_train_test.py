@@ -186,7 +186,8 @@ class TrainedPrograms(unittest.TestCase):
 
         cls.nets.update(language=Language(), photo=Labelled(3), digit=Labelled(1))
         tokens = torch.zeros(4, 6, dtype=torch.int64)
-        export(cls.nets["language"], (tokens, tokens), cls.folder / "language.pt2")
+        export(cls.nets["language"], (tokens, tokens.clone()), cls.folder / "language.pt2")
+        export(cls.nets["language"], (tokens, tokens), cls.folder / "one_tensor.pt2")
         classes = torch.zeros(4, dtype=torch.int64)
         export(cls.nets["photo"], (torch.randn(4, 3, 16, 16), classes), cls.folder / "photo.pt2")
         export(cls.nets["digit"], (torch.randn(4, 1, 28, 28), classes), cls.folder / "digit.pt2")
@@ -451,6 +452,7 @@ class TrainedPrograms(unittest.TestCase):
         self.assertIn("expected images, float32 [N, 3, H, W]",
                       refusal("digit", "--data", self.folder / "images", "--inputs",
                               "pixel_values=images,labels=labels"))
+        self.assertIn("does not use its input 'input_ids'", refusal("one_tensor", "--data", tokens))
         self.assertIn("--loader cuda is about images", refusal("language", "--data", tokens, "--loader", "cuda"))
         self.train_on_tokens("evaluated")
         self.assertIn("whose model returns a loss and no predictions",
@@ -509,6 +511,11 @@ class TrainedPrograms(unittest.TestCase):
         self.assertEqual(info["fixed_modes"], [])
         self.assertIn("images: float32 [any, 3, 16, 16]", result.stdout)
         self.assertNotIn("fixed modes", result.stdout)
+        self.assertNotIn("unused", result.stdout)
+        result = self.run_program("program", "info", self.folder / "one_tensor.pt2", "--json", self.folder / "info.json")
+        self.assertIn("input_ids: int64 [any, 6], unused\n", result.stdout)
+        inputs = json.loads((self.folder / "info.json").read_text())["inputs"]
+        self.assertEqual([each.get("unused") for each in inputs], [True, None])
 
 
 if __name__ == "__main__":

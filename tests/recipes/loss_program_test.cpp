@@ -41,6 +41,18 @@ NetFile two_inputs() {
   return file;
 }
 
+// As torch.export writes a model whose arguments x and y were one tensor.
+NetFile one_tensor_for_two_inputs() {
+  using N = NetFile;
+  NetFile file;
+  file.input("x", {0, 3});
+  const auto y = file.input("y", {0, 3});
+  const auto difference = file.call("torch.ops.aten.sub.Tensor",
+                                    {{"self", N::tensor(y)}, {"other", N::tensor(y)}}, {0, 3});
+  file.output(file.call("torch.ops.aten.mean.default", {{"self", N::tensor(difference)}}, {}));
+  return file;
+}
+
 class LossProgramTest : public ::testing::Test {
  protected:
   std::string written(const NetFile& file) const {
@@ -57,6 +69,13 @@ class LossProgramTest : public ::testing::Test {
 
   TemporaryDirectory directory_;
 };
+
+TEST_F(LossProgramTest, HasAPlaceForEachInput) {
+  EXPECT_THAT(refusal(one_tensor_for_two_inputs()),
+              HasSubstr(" does not use its input 'x': torch.export takes arguments that are one "
+                        "tensor for each other, here maybe 'y'; export the model with a tensor of "
+                        "its own for each argument (y.clone()), or without the argument 'x'"));
+}
 
 TEST_F(LossProgramTest, IsATaskWhoseOutputWeighsEachSampleAlike) {
   const recipes::LossProgram program = recipes::read_loss_program(written(two_inputs()));

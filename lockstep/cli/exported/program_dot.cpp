@@ -9,7 +9,7 @@ namespace lockstep::cli {
 namespace {
 
 // `text` as a quoted string of Graphviz; line feeds become its own.
-std::string quoted(std::string_view text) {
+std::string dot_string(std::string_view text) {
   std::string replaced;
   std::string result = "\"";
   for (const char c : formats::as_utf8(text, replaced)) {
@@ -36,7 +36,7 @@ std::string label_of(const ProgramBox& box) {
 }  // namespace
 
 std::string program_dot(const ProgramPicture& picture) {
-  std::string text = str("digraph {\nlabel=", quoted(picture.title), "\nnode [shape=box]\n");
+  std::string text = str("digraph {\nlabel=", dot_string(picture.title), "\nnode [shape=box]\n");
   const bool has_stages = !picture.cuts.empty();
   for (std::size_t i = 0; i < picture.boxes.size(); ++i) {
     const int stage = picture.boxes[i].stage;
@@ -45,11 +45,11 @@ std::string program_dot(const ProgramPicture& picture) {
       text +=
           str(i == 0 ? "" : "}\n", "subgraph cluster_", stage, " {\nlabel=\"stage ", stage, "\"\n");
     }
-    text += str('n', i, " [label=", quoted(label_of(picture.boxes[i])), "]\n");
+    text += str('n', i, " [label=", dot_string(label_of(picture.boxes[i])), "]\n");
   }
   if (has_stages) text += "}\n";
   for (const ProgramLine& line : picture.lines) {
-    text += str('n', line.from, " -> n", line.to, " [label=", quoted(line.shapes), "]\n");
+    text += str('n', line.from, " -> n", line.to, " [label=", dot_string(line.shapes), "]\n");
   }
   return text + "}\n";
 }

@@ -84,7 +84,7 @@ Places places_of(const std::vector<program::Cut>& cuts) {
 void print_tensors(const char* heading, const std::vector<program::TensorSignature>& tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     std::cout << (i == 0 ? heading : "            ") << tensors[i].name << ": "
-              << type_text(tensors[i]) << '\n';
+              << type_text(tensors[i]) << (tensors[i].is_used ? "\n" : ", unused\n");
   }
 }
 
@@ -96,6 +96,7 @@ nlohmann::ordered_json json_of(const std::vector<program::TensorSignature>& tens
       sizes.push_back(size ? nlohmann::ordered_json(*size) : nlohmann::ordered_json());
     }
     json.push_back({{"name", tensor.name}, {"dtype", tensor.dtype}, {"sizes", sizes}});
+    if (!tensor.is_used) json.back()["unused"] = true;
   }
   return json;
 }

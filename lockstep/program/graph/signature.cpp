@@ -1,5 +1,7 @@
 #include <lockstep/program/graph/signature.h>
 
+#include <set>
+
 #include <lockstep/core/file.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/program/graph/pt2_file.h>
@@ -37,6 +39,16 @@ void add_tensor(const ExportedGraph& program, const Argument& argument, const st
   to.push_back(std::move(signature));
 }
 
+std::set<std::string> used_values(const Graph& graph) {
+  std::set<std::string> used;
+  const auto use = [&](const std::string& name, bool) { used.insert(name); };
+  for (const Node& node : graph.nodes) {
+    for (const NamedArgument& input : node.inputs) for_each_name(input.argument, use);
+  }
+  for (const Argument& output : graph.outputs) for_each_name(output, use);
+  return used;
+}
+
 }  // namespace
 
 std::string type_text(const TensorSignature& tensor) {
@@ -65,13 +77,18 @@ std::vector<std::string> leaf_names(const ExportedGraph& program) {
 ProgramSignature signature_of(const ExportedGraph& program) {
   ProgramSignature signature;
   const std::vector<std::string> inputs = leaf_names(program);
+  const std::set<std::string> used = used_values(program.graph);
   std::size_t leaf = 0;
   for (const InputSpec& input : program.inputs) {
     const bool is_fixed = input.kind == InputSpec::Kind::kFixed;
     if (!is_fixed && input.kind != InputSpec::Kind::kUser) continue;
     const std::string name = leaf < inputs.size() ? inputs[leaf] : str(leaf);
     ++leaf;
+    const std::size_t before = signature.inputs.size();
     if (!is_fixed) add_tensor(program, input.argument, name, signature.inputs);
+    if (signature.inputs.size() == before) continue;
+    signature.inputs.back().is_used =
+        used.contains(std::get<TensorName>(input.argument.value).name);
   }
   std::vector<std::string> outputs;
   name_leaves(program.results, "", outputs);

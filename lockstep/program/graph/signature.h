@@ -16,6 +16,9 @@ struct TensorSignature {
   std::string name{};   ///< "x", "batch.image", "logits"; "0" for a value without a name
   std::string dtype{};  ///< Python's name: "float32"
   std::vector<std::optional<std::int64_t>> sizes{};  ///< absent: not fixed by the export
+  /// Whether the graph uses it; true for results. torch.export gives arguments that were one tensor
+  /// when the model was exported a single place in the graph, so that the others are unused.
+  bool is_used = true;
 };
 
 /// "float32 [any, 3, 224, 224]"
