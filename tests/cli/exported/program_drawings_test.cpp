@@ -275,7 +275,7 @@ TEST(ProgramDrawings, EscapeNames) {
   EXPECT_EQ(testing_support::malformed(svg), "");
   EXPECT_THAT(svg, Not(HasSubstr("<script>")));
   EXPECT_THAT(program_dot(picture),
-              HasSubstr("label=\"a<b>&\\\"\\\\?\uFFFD.c\\n<script>\\\"\\\\\"]"));
+              HasSubstr("label=\"a<b>&\\\"\\\\?\\\\xff.c\\n<script>\\\"\\\\\"]"));
   const std::string text = program_text(picture);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6) << text;
 }
