@@ -428,7 +428,7 @@ class Branches(Parts):
 @net(rows(4), (BATCH,), **ONCE)
 class RandomBranches(Parts):
     def forward(self, x):
-        return torch.cond(x.sum() < 100, lambda a: self.dropout(a), lambda a: a.clone(), (self.linear(x),))
+        return torch.cond(x.sum() < 100, lambda a: self.dropout(a * 2), lambda a: a.clone(), (self.linear(x),))
 
 
 @net(rows(3, 4), (BATCH,), **ONCE)
@@ -448,7 +448,7 @@ class Rows(Parts):
 
         def step(carried, row):
             state = torch.tanh(self.other(row[0]) + carried[0])
-            return [state, carried[1] + 1], (state * row[1], self.dropout(state))
+            return [state, carried[1] + 1], (state * row[1], self.dropout(state * 2))
 
         return scan(step, [torch.zeros(3, 4), z[0]], (z, z * 2)), map_rows(lambda a, b: (a * b).sin(), z, z[0] + 1)
 
