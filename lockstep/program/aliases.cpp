@@ -31,7 +31,7 @@ constexpr std::string_view kComputesAnew[] = {"aten::adaptive_avg_pool2d",
                                               "aten::scaled_dot_product_attention",
                                               "aten::softmax"};
 
-// Operators that return a view although neither their schemas say so nor are they composite.
+// Operators that are not composite and return a view although their schemas do not say so.
 constexpr std::string_view kReturnsView[] = {"aten::_unsafe_view", "aten::dequantize", "aten::lift",
                                              "aten::unsafe_split", "aten::unsafe_split_with_sizes"};
 

@@ -9,6 +9,9 @@
 namespace lockstep::program {
 
 /// Whether an operator may return an input, or a view of one, although its schema does not say so;
+/// true in doubt. An operator that is composed of others returns what these return: dropout() its
+/// input in evaluation mode, type_as() if the types are equal, einsum() of one operand a view.
+bool may_return_input(const c10::OperatorHandle& operation);
 
 /// Sets of values that may share memory.
 class AliasSets {

@@ -26,8 +26,8 @@ constexpr std::string_view kViews[] = {"torch.ops.aten.view.default",
 
 // Operators whose results depend on the order of the elements in memory.
 constexpr std::string_view kStrideOperators[] = {
-    "as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter",
-    "sym_stride", "set_",        "resize_",         "sym_storage_offset",
+    "as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "sym_stride",
+    "set_",       "resize_",     "resize_as_",      "sym_storage_offset",
 };
 
 bool reads_strides(const Node& node) {

@@ -270,9 +270,9 @@ class Compiler {
       uncounted_.push_back(norm);
       return;
     }
-    const Node count{.target = "torch.ops.aten.add_.Tensor",
-                     .inputs = {{"self", {TensorName{value->first}}}, {"other", {std::int64_t{1}}}},
-                     .outputs = {{TensorName{}}}};
+    const Node count{
+        .target = "torch.ops.aten.add_.Tensor",
+        .inputs = {{"self", {TensorName{value->first}}}, {"other", {std::int64_t{1}}}}};
     const int of = module(norm.node->module_path, false);
     Instruction made = instruction(Kind::kOperator);
     made.operation.push_back(resolve(count, "aten::add_"));

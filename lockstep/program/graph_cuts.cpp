@@ -379,6 +379,7 @@ class StageMaker {
     stage_ = {};
     defined_.clear();
     stage_.graph.tensors = program_.graph.tensors;
+    stage_.graph.module_classes = program_.graph.module_classes;
     stage_.ranges = program_.ranges;
     stage_.torch_version = program_.torch_version;
     std::vector<Node> nodes;

@@ -75,6 +75,8 @@ constexpr InPlaceRule kInPlaceRules[] = {
 bool is_free(const torch::Tensor& tensor) {
   if (!tensor.defined() || tensor.use_count() != 1) return false;
   if (!tensor.has_storage() || tensor.storage().use_count() != 1) return false;
+  // A part of a larger memory would keep all of it.
+  if (tensor.storage_offset() != 0 || tensor.nbytes() != tensor.storage().nbytes()) return false;
   // Memory without an allocator, such as that of torch::from_blob(), belongs to someone else.
   if (tensor.storage().allocator() == nullptr) return false;
   if (!tensor.is_cpu() && !tensor.is_cuda()) return false;

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <ostream>
+#include <sstream>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -139,6 +140,21 @@ void collect_modules(torch::nn::Module& module, const std::string& name,
     collect_modules(*child.value(), name.empty() ? child.key() : str(name, '.', child.key()),
                     modules);
   }
+}
+
+void require_fixed_value(const std::string& file, const Leaf& leaf, const c10::IValue& value) {
+  if (!value.isTensor() && value == leaf.fixed) return;
+  std::ostringstream got;
+  if (value.isTensor()) {
+    got << "a tensor";
+  } else {
+    got << value;
+  }
+  std::ostringstream fixed;
+  fixed << leaf.fixed;
+  throw ConfigError(str(file, ": the export has fixed the input '", printable(leaf.name), "' to ",
+                        fixed.str(), ", got ", got.str(),
+                        "; export the model with the value that you need"));
 }
 
 c10::Device device_of(const program::TensorDescription& tensor, const std::string& file) {
@@ -317,9 +333,13 @@ ProgramOutput ProgramImpl::forward(const NamedInputs& inputs) {
     values.push_back(found->second);
   }
   for (const auto& [name, value] : inputs) {
-    const bool is_known = std::any_of(source.leaves.begin(), source.leaves.end(),
-                                      [&](const Leaf& leaf) { return leaf.name == name; });
-    if (is_known) continue;
+    const auto known_leaf =
+        std::find_if(source.leaves.begin(), source.leaves.end(),
+                     [&, &name = name](const Leaf& leaf) { return leaf.name == name; });
+    if (known_leaf != source.leaves.end()) {
+      if (known_leaf->is_fixed) require_fixed_value(source.name, *known_leaf, value);
+      continue;
+    }
     std::vector<std::string> known;
     for (const Leaf& leaf : source.leaves) known.push_back(leaf.name);
     throw ConfigError(
@@ -490,7 +510,7 @@ std::shared_ptr<torch::nn::Module> ProgramImpl::clone(
     copy = made;
   }
   std::shared_ptr<ProgramImpl> copy(new ProgramImpl(parts_->source, std::move(tensors)));
-  if (device) copy->parts_->set_home({*device, parts_->home.type});
+  copy->parts_->set_home({device.value_or(parts_->home.device), parts_->home.type});
   copy->follow_modes(*this);
   return copy;
 }

@@ -47,7 +47,7 @@ void require_own_places(const std::string& path,
     for (const auto& other : inputs) {
       if (!other.is_used || program::type_text(other) != program::type_text(input)) continue;
       refuse(path, " does not use its input '", input.name,
-             "': torch.export takes arguments that are one tensor for each other, here maybe '",
+             "': torch.export confuses arguments that are the same tensor, here maybe '",
              other.name, "'; export the model with a tensor of its own for each argument (",
              other.name, ".clone()), or without the argument '", input.name, "'");
     }

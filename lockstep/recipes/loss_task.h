@@ -18,8 +18,8 @@ inline const torch::Tensor& loss_of(const ProgramOutput& output) {
   return output.contains("loss") ? output["loss"].tensor() : output.first_tensor();
 }
 
-/// For strategies with copies or parts of the module, whose outputs are concatenated, the output is
-/// the loss of the copy's samples once for each of them. Its mean over all samples therefore weighs
+/// For strategies with copies or parts of the module, whose outputs are concatenated, the output
+/// repeats the copy's loss once per sample. Its mean over all samples therefore weighs
 /// each copy by its samples.
 template <BatchOfTensors B>
 class LossTask final : public BatchTask<B>, public detail::OutputTaskBase {

@@ -195,8 +195,10 @@ void TrainingRun::begin_training() {
   }
   if (strategy_.group().rank() != 0) return;
   if (const std::string fixed = fixed_modes_text(task_.module()); !fixed.empty()) {
-    log_warning("Trainer: calls of the program may not train as in Python, because the export has ",
-                "fixed their mode: ", fixed, "; export the model in training mode");
+    log_warning(
+        "Trainer: the export has fixed the mode of some calls of the program, which may "
+        "therefore behave differently from Python in training: ",
+        fixed, "; if the model was exported in evaluation mode, export it in training mode");
   }
   if (task_.module().is_training()) return;
   log_warning(

@@ -467,7 +467,7 @@ class TrainedPrograms(unittest.TestCase):
                                       self.folder / "images", "--batch-size", 8, "--max-steps", 1, "--threads", 1,
                                       "--accelerator", "cpu", "--nproc-per-node", 2, "--out", self.folder / f"fixed_{net}")
             self.assertEqual(result.returncode, 0, result.stderr)
-            return [line for line in result.stderr.splitlines() if "the export has fixed their mode" in line]
+            return [line for line in result.stderr.splitlines() if "the export has fixed the mode of some calls" in line]
         warnings = lines("attention")
         self.assertEqual(len(warnings), 1)
         self.assertIn("aten::scaled_dot_product_attention", warnings[0])

@@ -83,6 +83,12 @@ std::string NetFile::input(const std::string& name, const std::vector<std::int64
   return name;
 }
 
+void NetFile::fixed_input(const std::string& name, const Json& value) {
+  user_inputs_.push_back(value);
+  user_specs_.push_back({{"constant_input", {{"name", name}, {"value", value}}}});
+  arguments_.push_back(name);
+}
+
 void NetFile::describe(const std::string& value, const std::vector<std::int64_t>& sizes,
                        bool has_gradient) {
   Json meta = tensor_meta(sizes);

@@ -25,6 +25,8 @@ class NetFile {
   std::string constant(const std::string& name, const torch::Tensor& tensor);
   /// A float32 argument; a size of 0 stands for the symbol s0.
   std::string input(const std::string& name, const std::vector<std::int64_t>& sizes);
+  /// An argument that the export has fixed to `value`.
+  void fixed_input(const std::string& name, const Json& value);
   /// Adds a call that returns one tensor of `sizes`, made by the module `path`.
   std::string call(const std::string& target, const Arguments& arguments,
                    const std::vector<std::int64_t>& sizes, const std::string& path = "",

@@ -175,6 +175,22 @@ TEST_F(ProgramTest, ReturnsNoneInItsPlace) {
   EXPECT_TRUE(torch::equal(output["logits"], -x_));
 }
 
+TEST_F(ProgramTest, TakesTheValuesThatTheExportHasFixed) {
+  NetFile file;
+  const auto x = file.input("x", {0, 6});
+  file.fixed_input("use_cache", NetFile::truth(false));
+  file.output(file.call("torch.ops.aten.neg.default", {{"self", NetFile::tensor(x)}}, {0, 6}));
+  file.write(path());
+  Program net(path());
+  EXPECT_TRUE(torch::equal(net->forward(x_), -x_));
+  EXPECT_TRUE(torch::equal(net->forward({{"x", x_}, {"use_cache", false}}), -x_));
+  EXPECT_EQ(message_of<ConfigError>([&] { net->forward({{"x", x_}, {"use_cache", true}}); }),
+            path().string() +
+                ": the export has fixed the input 'use_cache' to False, got True; export the model "
+                "with the value that you need");
+  EXPECT_THROW(net->forward({{"x", x_}, {"use_cache", x_}}), ConfigError);
+}
+
 TEST_F(ProgramTest, IsCopiedWithItsModes) {
   Program net = classifier();
   net->named_modules()["norm"]->eval();

@@ -72,8 +72,8 @@ class LossProgramTest : public ::testing::Test {
 
 TEST_F(LossProgramTest, HasAPlaceForEachInput) {
   EXPECT_THAT(refusal(one_tensor_for_two_inputs()),
-              HasSubstr(" does not use its input 'x': torch.export takes arguments that are one "
-                        "tensor for each other, here maybe 'y'; export the model with a tensor of "
+              HasSubstr(" does not use its input 'x': torch.export confuses arguments that are "
+                        "the same tensor, here maybe 'y'; export the model with a tensor of "
                         "its own for each argument (y.clone()), or without the argument 'x'"));
 }
 

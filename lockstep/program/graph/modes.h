@@ -34,7 +34,8 @@ std::vector<std::string> fixed_modes(const Graph& graph);
 struct StochasticDepth {
   std::size_t begin = 0;  ///< the first node
   std::size_t end = 0;    ///< the node after the last one
-  /// What evaluation returns and what it stands for. Both are empty if the nodes have more inputs
+  /// The call's argument, which evaluation returns, and the call's result.
+  /// Both are empty if the nodes have more inputs
   /// or results than one, so that the call cannot be skipped.
   std::string input{};
   std::string output{};

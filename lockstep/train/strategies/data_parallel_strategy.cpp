@@ -104,11 +104,11 @@ class DataParallelStrategy final : public Strategy {
 
   torch::Tensor step(const LoadedBatch& loaded, const StepPart& part,
                      PhaseSeconds& phases) override {
-    const detail::OutputBatch batch = task_->output_batch(loaded);
     torch::Tensor loss;
     {
       const PhaseScope scope(phases.forward, "forward");
       const AutocastScope autocast(settings_.precision, settings_.device.type());
+      const detail::OutputBatch batch = task_->output_batch(loaded);
       loss = dp_loss_ == DpLoss::kOnEach && core_->has_replicas()
                  ? loss_on_each(batch)
                  : task_->loss(forward(batch.inputs), batch.targets);
