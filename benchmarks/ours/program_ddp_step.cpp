@@ -79,9 +79,9 @@ void run_rank(char** argv) {
   const int rounds = std::atoi(argv[2]), steps = std::max(1, std::atoi(argv[3]));
   for (int round = -1; round < rounds; ++round) {  // the first is a warm-up
     const int count = round < 0 ? kWarmUp : steps;
-    const double of_module = module.measure(images, count);
-    const double of_program = program.measure(images, count);
-    if (round >= 0 && group.rank() == 0) std::printf("%.4f %.4f\n", of_module, of_program);
+    const double module_time = module.measure(images, count);
+    const double program_time = program.measure(images, count);
+    if (round >= 0 && group.rank() == 0) std::printf("%.4f %.4f\n", module_time, program_time);
   }
   std::fflush(stdout);
   group.barrier();

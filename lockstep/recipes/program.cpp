@@ -30,25 +30,25 @@ Recipe recipe_of_images(const RecipeChoices& choices) {
 void take_images(Recipe& recipe, const LossProgram& program, const RecipeChoices& choices) {
   const std::vector<ImageInput> inputs = parse_image_inputs(program, *choices.inputs);
   const auto at = std::ranges::find(inputs, ImageInput::kImages) - inputs.begin();
-  const Recipe of_images = recipe_of_images(choices);
-  const ImageShape usual = of_images.input;
+  const Recipe image_recipe = recipe_of_images(choices);
+  const ImageShape usual = image_recipe.input;
   const ImageSize size = program_image_size(
       kProgramOwner, program.path, program.inputs[static_cast<std::size_t>(at)], usual.channels,
       choices.image_size, choices.images ? usual.height : kUsualImageSide);
-  recipe.train_augmentation = of_images.train_augmentation;
-  recipe.test_augmentation = of_images.test_augmentation;
+  recipe.train_augmentation = image_recipe.train_augmentation;
+  recipe.test_augmentation = image_recipe.test_augmentation;
   if (!choices.images) {
     recipe.train_augmentation.front() = RandomResizedCrop{size};
     const int side = std::max(size.height, size.width);
     recipe.test_augmentation = {Resize{side * 8 / 7, /*shorter_side=*/true}, CenterCrop{size},
-                                of_images.test_augmentation.back()};
+                                image_recipe.test_augmentation.back()};
   } else if (size.height != usual.height || size.width != usual.width) {
     throw ConfigError(lockstep::str(kProgramOwner, ": ", program.path, " takes images of ",
                                     size.height, 'x', size.width, " pixels, but those of ",
                                     *choices.images, " have ", usual.height, 'x', usual.width));
   }
   recipe.input = {usual.channels, size.height, size.width};
-  recipe.load_data = choices.images ? of_images.load_data : load_images_of_folder;
+  recipe.load_data = choices.images ? image_recipe.load_data : load_images_of_folder;
   recipe.make_task = [program, inputs](const TaskOptions&) {
     return make_image_loss_task(program, inputs);
   };

@@ -132,17 +132,22 @@ TEST_F(SplitTest, KeepsACallThatEvaluationSkips) {
   EXPECT_TRUE(torch::equal(values[0], -(x_ + 1)));
 }
 
-// With several micro-batches, one stage would read what another has not written yet.
-TEST_F(SplitTest, KeepsABufferInOneStage) {
-  NetFile file;
-  const auto state = file.buffer("state", torch::zeros({6}));
-  const auto x = file.input("x", {0, 6});
-  const auto sum =
+// The beginning of a net that reads a buffer: 2 (x + state).
+struct BufferNet {
+  NetFile file{};
+  std::string state = file.buffer("state", torch::zeros({6}));
+  std::string x = file.input("x", {0, 6});
+  std::string sum =
       file.call("torch.ops.aten.add.Tensor",
                 {{"self", NetFile::tensor(x)}, {"other", NetFile::tensor(state)}}, {0, 6});
-  const auto twice =
+  std::string twice =
       file.call("torch.ops.aten.add.Tensor",
                 {{"self", NetFile::tensor(sum)}, {"other", NetFile::tensor(sum)}}, {0, 6});
+};
+
+// With several micro-batches, one stage would read what another has not written yet.
+TEST_F(SplitTest, KeepsABufferInOneStage) {
+  auto [file, state, x, sum, twice] = BufferNet();
   file.call("torch.ops.aten.add_.Tensor",
             {{"self", NetFile::tensor(state)}, {"other", NetFile::real(1)}}, {6});
   file.output(file.call("torch.ops.aten.neg.default", {{"self", NetFile::tensor(twice)}}, {0, 6}));
@@ -157,15 +162,7 @@ TEST_F(SplitTest, KeepsABufferInOneStage) {
 
 // As in-place changes, writes to a buffer belong to one stage.
 TEST_F(SplitTest, KeepsABufferThatIsWrittenInOneStage) {
-  NetFile file;
-  const auto state = file.buffer("state", torch::zeros({6}));
-  const auto x = file.input("x", {0, 6});
-  const auto sum =
-      file.call("torch.ops.aten.add.Tensor",
-                {{"self", NetFile::tensor(x)}, {"other", NetFile::tensor(state)}}, {0, 6});
-  const auto twice =
-      file.call("torch.ops.aten.add.Tensor",
-                {{"self", NetFile::tensor(sum)}, {"other", NetFile::tensor(sum)}}, {0, 6});
+  auto [file, state, x, sum, twice] = BufferNet();
   const auto next = file.call("torch.ops.aten.mean.dim",
                               {{"self", NetFile::tensor(twice)}, {"dim", {{"as_ints", {0}}}}}, {6});
   file.write_to_buffer(next, "state");
