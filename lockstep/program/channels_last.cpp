@@ -182,8 +182,8 @@ std::vector<bool> to_channels_last(ExportedGraph& program, std::string_view file
   for (const InputSpec& input : program.inputs) {
     const auto* value = std::get_if<TensorName>(&input.argument.value);
     const auto found = value == nullptr ? tensors.end() : tensors.find(value->name);
-    const bool has_kind =
-        input.kind == InputSpec::Kind::kParameter || input.kind == InputSpec::Kind::kUser;
+    const bool has_kind = input.kind == InputSpec::Kind::kParameter ||
+                          (input.kind == InputSpec::Kind::kUser && !input.is_from_stage);
     result.push_back(has_kind && found != tensors.end() && found->second.sizes.size() == 4 &&
                      c10::isFloatingType(scalar_type(found->second.dtype)) &&
                      !changes.contains(value->name));
@@ -205,7 +205,7 @@ void ProgramImpl::to_channels_last() {
     const Source& source = *parts_->source;
     ProgramOptions options = source.options;
     options.channels_last = true;
-    parts_->source = Source::make(source.name, source.graph, options, source.home);
+    parts_->source = Source::make(source.name, source.graph, options, &source);
     parts_->plan = parts_->source->plan(parts_->home);
   }
   const auto& inputs = parts_->source->graph.inputs;

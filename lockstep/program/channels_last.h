@@ -15,11 +15,15 @@
 
 namespace lockstep::program {
 
-/// Lets the graph compute in channels_last. Returns for each of its inputs whether it can get the
-/// format: floating-point tensors of four dimensions, among the parameters and the arguments of
-/// forward(), which the graph does not change. A view that is changed in place, or whose base is,
-/// stays a view, which LibTorch refuses if the memory has another order.
-/// Throws a ConfigError that begins with `file` if an operator reads or sets strides.
+/// Lets the graph compute in channels_last, and returns for each of its inputs whether the caller
+/// must give it the format. These inputs are the parameters and the arguments of forward() that
+/// are floating-point tensors of four dimensions and that the graph does not change in place. A
+/// tensor that another stage passes on stays as that stage has made it: it may be no image.
+///
+/// A call of view() stays if the graph changes the view or its base in place later, because a copy
+/// would not see the change. LibTorch refuses such a call when the memory has the order of
+/// channels_last. Throws a ConfigError that begins with `file` if an operator reads or sets
+/// strides.
 std::vector<bool> to_channels_last(ExportedGraph& program, std::string_view file);
 
 /// Gives `tensor`, of four dimensions, the strides of channels_last, in place.

@@ -373,7 +373,14 @@ Structure tuple_of(std::size_t count) {
 class StageMaker {
  public:
   StageMaker(const ExportedGraph& program, const Analysis& analysis)
-      : program_(program), analysis_(analysis) {}
+      : program_(program), analysis_(analysis) {
+    for (const InputSpec& input : program.inputs) {
+      const std::string counter = is_user(input) ? std::string() : counter_beside(input.target);
+      if (counter.empty()) continue;
+      const auto& mean = std::get<TensorName>(input.argument.value).name;
+      if (analysis.values().at(mean).last >= 0) means_.emplace(counter, mean);
+    }
+  }
 
   ExportedGraph make(std::size_t begin, std::size_t end, const Cut* before, const Cut* after) {
     stage_ = {};
@@ -457,7 +464,8 @@ class StageMaker {
   }
 
   // Parameters, buffers and constants that the stage uses, and those that no stage uses in the
-  // first one; then the arguments.
+  // first one; then the arguments. A counter of batches that the graph does not use lies with its
+  // normalization, which counts in it in training mode.
   void add_inputs(std::size_t begin, std::size_t end, const Cut* before) {
     std::set<std::string> used, changed;
     for (std::size_t i = begin; i < end; ++i) {
@@ -480,8 +488,10 @@ class StageMaker {
       }
       const auto& name = std::get<TensorName>(input.argument.value).name;
       const bool is_unused = analysis_.values().at(name).last < 0;
-      if (used.contains(name) || changed.contains(input.target) ||
-          (is_unused && before == nullptr)) {
+      const auto mean = means_.find(input.target);
+      const bool is_counter = is_unused && mean != means_.end();
+      if (used.contains(is_counter ? mean->second : name) || changed.contains(input.target) ||
+          (is_unused && !is_counter && before == nullptr)) {
         add_input(input, program_.graph.inputs[i]);
       }
     }
@@ -495,7 +505,7 @@ class StageMaker {
     stage_.arguments.children[1] = {.kind = Structure::Kind::kDict, .type = "builtins.dict"};
     for (const std::string& name : before->crossing) {
       const Argument argument{TensorName{name}};
-      add_input({.argument = argument}, argument);
+      add_input({.argument = argument, .is_from_stage = true}, argument);
       stage_.argument_names.push_back(name);
     }
   }
@@ -507,6 +517,8 @@ class StageMaker {
 
   const ExportedGraph& program_;
   const Analysis& analysis_;
+  // Running means that the graph uses, by the names of the counters beside them.
+  std::map<std::string, std::string> means_;
   ExportedGraph stage_;
   std::set<std::string> defined_;
 };

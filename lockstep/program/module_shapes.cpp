@@ -14,17 +14,6 @@ using Shape = std::vector<std::int64_t>;
 
 thread_local ModuleShapes* current_shapes = nullptr;
 
-// Calls visit("a.b.c"), visit("a.b"), visit("a") and visit("") for the path "a.b.c".
-template <class Visit>
-void for_each_module(std::string_view path, const Visit& visit) {
-  visit(path);
-  while (!path.empty()) {
-    const std::size_t dot = path.rfind('.');
-    path = path.substr(0, dot == std::string_view::npos ? 0 : dot);
-    visit(path);
-  }
-}
-
 bool is_inside(std::string_view path, std::string_view module) {
   return module.empty() || path == module ||
          (path.starts_with(module) && path[module.size()] == '.');

@@ -1,10 +1,12 @@
 #include <lockstep/program/module_tree.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include <lockstep/core/strings.h>
 #include <lockstep/formats/printable.h>
 
 namespace lockstep::program {
@@ -28,7 +30,37 @@ std::pair<std::string_view, std::string> split_name(const std::string& name) {
   return {std::string_view(name).substr(0, dot), name.substr(dot + 1)};
 }
 
+// The modes of `module` and its descendants by their names; "" is `module` itself.
+void collect_modes(const torch::nn::Module& module, const std::string& name,
+                   std::map<std::string, bool>& modes) {
+  modes[name] = module.is_training();
+  for (const auto& child : module.named_children()) {
+    collect_modes(*child.value(), name.empty() ? child.key() : str(name, '.', child.key()), modes);
+  }
+}
+
+// A name is less than those that it begins, so that parents come first.
+void collect_modules(torch::nn::Module& module, const std::string& name,
+                     std::map<std::string, torch::nn::Module*>& modules) {
+  modules[name] = &module;
+  for (const auto& child : module.named_children()) {
+    collect_modules(*child.value(), name.empty() ? child.key() : str(name, '.', child.key()),
+                    modules);
+  }
+}
+
 }  // namespace
+
+void copy_modes(const torch::nn::Module& from, torch::nn::Module& to) {
+  std::map<std::string, bool> modes;
+  collect_modes(from, "", modes);
+  // Parents come before their children, because train() also changes these.
+  std::map<std::string, torch::nn::Module*> modules;
+  collect_modules(to, "", modules);
+  for (const auto& [name, module] : modules) {
+    if (const auto found = modes.find(name); found != modes.end()) module->train(found->second);
+  }
+}
 
 torch::nn::Module& ModuleTree::at(std::string_view path) {
   torch::nn::Module* module = &root_;

@@ -26,4 +26,7 @@ class ModuleTree {
   const Graph& graph_;
 };
 
+/// Gives each module in `to` the mode of the module of the same path in `from`, if there is one.
+void copy_modes(const torch::nn::Module& from, torch::nn::Module& to);
+
 }  // namespace lockstep::program

@@ -123,25 +123,6 @@ std::vector<torch::Tensor> load_tensors(const program::Pt2File& file) {
   return tensors;
 }
 
-// The modes of `module` and its descendants by their names; "" is `module` itself.
-void collect_modes(const torch::nn::Module& module, const std::string& name,
-                   std::map<std::string, bool>& modes) {
-  modes[name] = module.is_training();
-  for (const auto& child : module.named_children()) {
-    collect_modes(*child.value(), name.empty() ? child.key() : str(name, '.', child.key()), modes);
-  }
-}
-
-// A name is less than those that it begins, so that parents come first.
-void collect_modules(torch::nn::Module& module, const std::string& name,
-                     std::map<std::string, torch::nn::Module*>& modules) {
-  modules[name] = &module;
-  for (const auto& child : module.named_children()) {
-    collect_modules(*child.value(), name.empty() ? child.key() : str(name, '.', child.key()),
-                    modules);
-  }
-}
-
 void require_fixed_value(const std::string& file, const Leaf& leaf, const c10::IValue& value) {
   if (!value.isTensor() && value == leaf.fixed) return;
   std::ostringstream got;
@@ -188,9 +169,10 @@ std::size_t written_by(const OutputSpec& output, const std::vector<InputSpec>& i
 
 }  // namespace
 
-std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(
-    std::string name, program::ExportedGraph graph, const ProgramOptions& options,
-    const std::optional<Home>& home) {
+std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(std::string name,
+                                                                     program::ExportedGraph graph,
+                                                                     const ProgramOptions& options,
+                                                                     const Source* origin) {
   auto source = std::make_shared<Source>();
   source->name = std::move(name);
   source->graph = std::move(graph);
@@ -218,9 +200,11 @@ std::shared_ptr<const ProgramImpl::Source> ProgramImpl::Source::make(
   source->free_leaves =
       static_cast<std::size_t>(std::count_if(source->leaves.begin(), source->leaves.end(),
                                              [](const Leaf& leaf) { return !leaf.is_fixed; }));
-  source->fixed_modes = program::fixed_modes(source->graph.graph);
+  source->export_modes =
+      origin == nullptr ? program::export_modes(source->graph.graph) : origin->export_modes;
+  source->fixed_modes = program::fixed_modes(source->graph.graph, source->export_modes);
   source->find_home();
-  if (home) source->home = *home;
+  if (origin != nullptr) source->home = origin->home;
   source->input_check.emplace(source->leaves, source->graph.ranges, source->home, source->name);
   return source;
 }
@@ -271,6 +255,11 @@ void ProgramImpl::Parts::set_home(const Home& now) {
   plan = source->plan(home);
 }
 
+void ProgramImpl::Parts::find_modules(program::ModuleTree& tree) {
+  modules.clear();
+  for (const auto& mode : plan->modules()) modules.push_back(&tree.at(mode.path));
+}
+
 void ProgramImpl::Parts::follow_tensors() {
   if (source->home_tensor) {
     const torch::Tensor& tensor = tensors[*source->home_tensor];
@@ -306,8 +295,8 @@ void ProgramImpl::adopt(std::shared_ptr<const Source> source, std::vector<torch:
     if (is_registered(inputs[i])) tree.add(inputs[i], parts_->tensors[i]);
   }
   parts_->follow_tensors();
+  parts_->find_modules(tree);
   auto modes = parts_->plan->modules();
-  for (const auto& mode : modes) parts_->modules.push_back(&tree.at(mode.path));
   const bool is_training =
       modes.empty() ||
       std::any_of(modes.begin(), modes.end(), [](const auto& mode) { return mode.is_training; });
@@ -524,7 +513,9 @@ void ProgramImpl::clone_(Module& other, const std::optional<torch::Device>& devi
       original != nullptr &&
       std::equal(inputs.begin(), inputs.end(), original->parts_->source->graph.inputs.begin(),
                  original->parts_->source->graph.inputs.end(),
-                 [](const InputSpec& a, const InputSpec& b) { return a.target == b.target; });
+                 [](const InputSpec& a, const InputSpec& b) {
+                   return a.target == b.target && a.kind == b.kind && a.persistent == b.persistent;
+                 });
   if (!is_same) {
     throw ConfigError(
         str(parts_->source->name, ": the copy of the module that contains it has another program"));
@@ -541,19 +532,17 @@ void ProgramImpl::clone_(Module& other, const std::optional<torch::Device>& devi
     tensor.set_data(copied.detach());
     tensor.set_requires_grad(copied.requires_grad());
   }
-  parts_->set_home(copy->parts_->home);
+  // The original may have changed since it was read, for instance by to_channels_last().
+  parts_->source = copy->parts_->source;
+  parts_->home = copy->parts_->home;
+  parts_->plan = copy->parts_->plan;
+  program::ModuleTree tree(*this, parts_->source->graph.graph);
+  parts_->find_modules(tree);
   follow_modes(*original);
 }
 
 void ProgramImpl::follow_modes(const torch::nn::Module& whole) {
-  std::map<std::string, bool> modes;
-  collect_modes(whole, "", modes);
-  // Parents come before their children, because train() also changes these.
-  std::map<std::string, torch::nn::Module*> modules;
-  collect_modules(*this, "", modules);
-  for (const auto& [name, module] : modules) {
-    if (const auto found = modes.find(name); found != modes.end()) module->train(found->second);
-  }
+  program::copy_modes(whole, *this);
 }
 
 // Unlike Module::to(), leaves integers and complex numbers their type, as Python does.

@@ -12,6 +12,7 @@
 #include <lockstep/program/graph/modes.h>
 #include <lockstep/program/guards.h>
 #include <lockstep/program/input_check.h>
+#include <lockstep/program/module_tree.h>
 #include <lockstep/program/plan.h>
 #include <lockstep/program/program.h>
 
@@ -32,15 +33,17 @@ struct ProgramImpl::Source {
   std::optional<program::InputCheck> input_check{};
   std::optional<program::Guards> guards{};
   program::StateNames state_names{};
+  program::ExportModes export_modes{};  ///< a stage has those of its whole program
   std::vector<std::string> fixed_modes{};
   /// For each output that is no result: the input of the graph, or the leaf, that it is written to.
   std::vector<std::size_t> written{};
 
-  /// Throws a CheckpointError that begins with `name` if the graph lacks a description. A stage has
-  /// the `home` of its whole program.
-  static std::shared_ptr<const Source> make(
-      std::string name, program::ExportedGraph graph, const ProgramOptions& options,
-      const std::optional<program::Home>& home = std::nullopt);
+  /// Throws a CheckpointError that begins with `name` if the graph lacks a description. `origin` is
+  /// the program that `graph` is a stage or another form of: it knows the home and the modes of the
+  /// export, which a part of the graph may not show.
+  static std::shared_ptr<const Source> make(std::string name, program::ExportedGraph graph,
+                                            const ProgramOptions& options,
+                                            const Source* origin = nullptr);
   /// Programs that share this share the plan of each home. Safe to call from any thread.
   std::shared_ptr<const program::Plan> plan(const program::Home& home_now) const;
 
@@ -62,6 +65,8 @@ struct ProgramImpl::Parts {
   /// The parameters, buffers and constants, at the places of the graph's inputs.
   std::vector<torch::Tensor> tensors{};
 
+  /// Looks up the modules whose mode the plan reads.
+  void find_modules(program::ModuleTree& tree);
   /// Makes another plan if the program has moved.
   void set_home(const program::Home& now);
   /// set_home() of the tensor that decides.

@@ -89,7 +89,7 @@ std::vector<Program> split(const Program& program, int stages, const ProgramSpli
       own.push_back(program::is_user(input) ? torch::Tensor() : tensors.at(input.target));
     }
     auto stage = ProgramImpl::Source::make(str(source.name, ", stage ", i), std::move(graphs[i]),
-                                           source.options, source.home);
+                                           source.options, &source);
     result.emplace_back(
         std::shared_ptr<ProgramImpl>(new ProgramImpl(std::move(stage), std::move(own))));
     result.back()->parts_->set_home(parts.home);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include <lockstep/program/program.h>
 #include <lockstep/program/split.h>
 #include <tests/program/net_file.h>
+#include <tests/program/whole_net.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
@@ -18,6 +20,7 @@ namespace {
 
 using testing_support::message_of;
 using testing_support::NetFile;
+using testing_support::WholeNet;
 using N = NetFile;
 constexpr auto kChannelsLast = torch::MemoryFormat::ChannelsLast;
 
@@ -30,9 +33,10 @@ class ChannelsLastTest : public testing::Test {
   ChannelsLastTest() { at::set_num_threads(1); }
 
   Program load(const NetFile& file, bool channels_last) {
-    file.write(folder_ / "net.pt2");
-    return Program(folder_ / "net.pt2", ProgramOptions{.channels_last = channels_last});
+    file.write(path());
+    return Program(path(), ProgramOptions{.channels_last = channels_last});
   }
+  std::filesystem::path path() const { return folder_ / "net.pt2"; }
   // A convolution of images [N, 3, 6, 6] to [N, 4, 4, 4].
   static std::string convolution(NetFile& file, const std::string& x) {
     torch::manual_seed(5);
@@ -102,6 +106,60 @@ TEST_F(ChannelsLastTest, KeepsItsFormatInCopiesAndStages) {
   }
   ASSERT_EQ(values.size(), 2U);
   EXPECT_TRUE(torch::equal(values[0], expected["logits"]));
+}
+
+// The copy reads its program from the file again, in the usual format.
+TEST_F(ChannelsLastTest, IsKeptInCopiesOfANetThatHoldsTheProgram) {
+  classifier().write(path());
+  const auto net = std::make_shared<WholeNet>(path());
+  net->program->to_channels_last();
+  const auto first = std::dynamic_pointer_cast<WholeNet>(net->clone());
+  const auto copy = std::dynamic_pointer_cast<WholeNet>(first->clone());
+  for (const auto type : {torch::kFloat, torch::kDouble}) {
+    net->to(type);
+    copy->to(type);
+    EXPECT_TRUE(copy->program->named_parameters()["conv.weight"].is_contiguous(kChannelsLast));
+    const auto expected = net->program->forward(x_.to(type));
+    const auto output = copy->program->forward(x_.to(type));
+    EXPECT_TRUE(output["images"].tensor().is_contiguous(kChannelsLast));
+    EXPECT_TRUE(torch::equal(output["logits"], expected["logits"]));
+  }
+  copy->program->forward(x_.to(torch::kDouble))["logits"].tensor().sum().backward();
+  EXPECT_TRUE(copy->program->named_parameters()["conv.weight"].grad().defined());
+  EXPECT_FALSE(net->program->named_parameters()["conv.weight"].grad().defined());
+}
+
+// Attention has values of four dimensions that are no images. A stage gets them as the stage before
+// has made them.
+TEST_F(ChannelsLastTest, ConvertsInStagesWhatItConvertsInTheWhole) {
+  NetFile file;
+  const auto images = convolution(file, file.input("x", {0, 3, 6, 6}));
+  const auto heads =
+      file.call("torch.ops.aten.view.default",
+                {{"self", N::tensor(rows(file, images))}, {"size", {{"as_ints", {-1, 2, 4, 8}}}}},
+                {0, 2, 4, 8});
+  file.output(file.call("torch.ops.aten.neg.default", {{"self", N::tensor(heads)}}, {0, 2, 4, 8}),
+              "heads");
+  file.output(images, "images");
+  const auto expected = load(file, true)->forward(x_);
+  EXPECT_TRUE(expected["heads"].tensor().is_contiguous());
+  EXPECT_TRUE(expected["images"].tensor().is_contiguous(kChannelsLast));
+  for (const bool begins_later : {false, true}) {
+    std::vector<torch::Tensor> values = {x_};
+    for (Program stage : split(load(file, !begins_later), 4)) {
+      if (begins_later) stage->to_channels_last();
+      const ProgramOutput output = stage->forward(values);
+      values.clear();
+      each_tensor(output, [&](const torch::Tensor& tensor) { values.push_back(tensor); });
+    }
+    ASSERT_EQ(values.size(), 2U);
+    const std::string names[] = {"heads", "images"};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const torch::Tensor wanted = expected[names[i]];
+      EXPECT_TRUE(torch::equal(values[i], wanted)) << names[i];
+      EXPECT_EQ(values[i].strides(), wanted.strides()) << names[i];
+    }
+  }
 }
 
 TEST_F(ChannelsLastTest, BeginsLater) {

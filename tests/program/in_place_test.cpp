@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include <lockstep/program/program.h>
 #include <lockstep/program/split.h>
 #include <tests/program/net_file.h>
+#include <tests/program/whole_net.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
@@ -21,6 +23,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing_support::NetFile;
+using testing_support::WholeNet;
 using Names = std::vector<std::string>;
 using N = NetFile;
 
@@ -105,9 +108,10 @@ class InPlaceTest : public testing::Test {
   InPlaceTest() { at::set_num_threads(1); }
 
   Program load(const NetFile& file, bool in_place) {
-    file.write(folder_ / "net.pt2");
-    return Program(folder_ / "net.pt2", ProgramOptions{.in_place = in_place});
+    file.write(path());
+    return Program(path(), ProgramOptions{.in_place = in_place});
   }
+  std::filesystem::path path() const { return folder_ / "net.pt2"; }
 
  private:
   testing_support::TemporaryDirectory folder_;
@@ -345,6 +349,17 @@ TEST_F(InPlaceTest, ComputesStagesLikeTheWhole) {
     ASSERT_EQ(values.size(), 1U);
     EXPECT_TRUE(torch::equal(values[0], expected)) << count;
   }
+}
+
+// The copy reads its program from the file again, with the default options.
+TEST_F(InPlaceTest, IsOffInCopiesOfANetThatHoldsTheProgram) {
+  Layers net;
+  net.output({net.call("relu", net.linear(net.x))});
+  const Program off = load(net.file, false);
+  const auto whole = std::make_shared<WholeNet>(path());
+  whole->program = whole->replace_module("program", off);
+  const auto copy = std::dynamic_pointer_cast<WholeNet>(whole->clone());
+  EXPECT_THAT(train(copy->program, /*has_gradients=*/true).called, ElementsAre("relu"));
 }
 
 // contiguous() returns its argument itself, here the tensor of the caller.

@@ -16,7 +16,9 @@ namespace {
 
 using program::Argument;
 using program::call_text;
+using program::counter_beside;
 using program::counter_of;
+using program::export_modes;
 using program::fixed_modes;
 using program::Graph;
 using program::incremented_counter;
@@ -31,6 +33,8 @@ using program::Subgraph;
 using program::TensorName;
 
 using NamedArguments = std::vector<NamedArgument>;
+
+constexpr const char* kAttention = "torch.ops.aten.scaled_dot_product_attention.default";
 
 Argument tensor_named(const std::string& name) { return {TensorName{name}}; }
 
@@ -84,25 +88,27 @@ TEST(Modes, AreThoseOfTheArgumentsThatDependOnThem) {
   EXPECT_EQ(mode_text("torch.ops.aten.dropout.default", {{"train", {true}}}), "train was true");
   EXPECT_EQ(mode_text("torch.ops.aten.rrelu.default", {}), "training was false")
       << "torch.export leaves defaults out";
-  const std::string attention = "torch.ops.aten.scaled_dot_product_attention.default";
-  EXPECT_EQ(mode_text(attention, {{"dropout_p", {0.25}}}), "dropout_p is a probability");
-  EXPECT_EQ(mode_text(attention, {{"dropout_p", {0.0}}}), "none");
-  EXPECT_EQ(mode_text(attention, {}), "none");
+  EXPECT_EQ(mode_text(kAttention, {{"dropout_p", {0.25}}}), "dropout_p is a probability");
+  EXPECT_EQ(mode_text(kAttention, {{"dropout_p", {0.0}}}), "none");
+  EXPECT_EQ(mode_text(kAttention, {}), "none");
   EXPECT_EQ(mode_text("torch.ops.aten.relu.default", {on}), "none");
+}
+
+std::vector<std::string> fixed_modes_of(const Graph& graph) {
+  return fixed_modes(graph, export_modes(graph));
 }
 
 TEST(Modes, AreFixedWhereTheExportLostThem) {
   const auto texts = [](const Node& node) {
     Graph graph;
     graph.nodes.push_back(node);
-    return fixed_modes(graph);
+    return fixed_modes_of(graph);
   };
   const std::vector<std::string> none;
-  const std::string attention = "torch.ops.aten.scaled_dot_product_attention.default";
   const std::vector<std::string> lost{"aten::scaled_dot_product_attention"};
-  EXPECT_EQ(texts(node_of(attention, {})), lost);
-  EXPECT_EQ(texts(node_of(attention, {{"dropout_p", {0.0}}})), lost);
-  EXPECT_EQ(texts(node_of(attention, {{"dropout_p", {0.1}}})), none);
+  EXPECT_EQ(texts(node_of(kAttention, {})), lost);
+  EXPECT_EQ(texts(node_of(kAttention, {{"dropout_p", {0.0}}})), lost);
+  EXPECT_EQ(texts(node_of(kAttention, {{"dropout_p", {0.1}}})), none);
   const NamedArgument off{"training", {false}}, on{"training", {true}};
   const std::string norm = "torch.ops.aten.batch_norm.default";
   EXPECT_EQ(texts(node_of(norm, {off, {"momentum", {0.0}}})),
@@ -114,9 +120,78 @@ TEST(Modes, AreFixedWhereTheExportLostThem) {
             std::vector<std::string>{"aten::_native_batch_norm_legit_no_training"});
 
   auto inner = std::make_shared<Graph>();
-  inner->nodes.push_back(node_of(attention, {}));
+  inner->nodes.push_back(node_of(kAttention, {}));
   EXPECT_EQ(texts(node_of("torch.ops.higher_order.cond", {{"", {Subgraph{"graph", inner}}}})), lost)
       << "in a graph of the graph";
+}
+
+Node node_in(const std::string& path, const std::string& target, NamedArguments inputs) {
+  Node node = node_of(target, std::move(inputs));
+  node.module_path = path;
+  return node;
+}
+
+// A call that shows the mode of the module `path`.
+Node dropout_in(const std::string& path, bool training) {
+  return node_in(path, "torch.ops.aten.dropout.default", {{"p", {0.0}}, {"train", {training}}});
+}
+
+// Attention without dropout is alike in both modes if that is its probability in training.
+TEST(Modes, OfAttentionAreNotFixedInExportsOfTraining) {
+  const auto count = [](const std::vector<Node>& others) {
+    Graph graph;
+    graph.nodes = others;
+    graph.nodes.push_back(node_in("layers.1.attention", kAttention, {{"dropout_p", {0.0}}}));
+    return fixed_modes_of(graph).size();
+  };
+  EXPECT_EQ(count({}), 1U) << "the mode of the export is unknown";
+  EXPECT_EQ(count({dropout_in("layers.1.drop", true)}), 0U);
+  EXPECT_EQ(count({dropout_in("layers.1.drop", false)}), 1U);
+  EXPECT_EQ(count({dropout_in("layers.1.attention", true)}), 0U) << "the same module";
+  EXPECT_EQ(count({dropout_in("", true)}), 0U) << "the whole model";
+  EXPECT_EQ(count({dropout_in("head.drop", true)}), 0U) << "nothing nearer shows a mode";
+  EXPECT_EQ(count({dropout_in("head.drop", true), dropout_in("head.end", false)}), 1U);
+  EXPECT_EQ(count({dropout_in("head.drop", true), dropout_in("layers.1.drop", false)}), 1U)
+      << "a frozen part";
+  EXPECT_EQ(count({dropout_in("head.drop", false), dropout_in("layers.1.drop", true)}), 0U);
+  EXPECT_EQ(count({dropout_in("layers.10.drop", false), dropout_in("layers.1-a.drop", false),
+                   dropout_in("layers.1.drop", true)}),
+            0U)
+      << "other modules whose paths begin alike";
+  EXPECT_EQ(count({node_in("layers.0", kAttention, {{"dropout_p", {0.1}}})}), 0U);
+
+  auto inner = std::make_shared<Graph>();
+  inner->nodes.push_back(dropout_in("layers.1.drop", true));
+  EXPECT_EQ(count({node_of("torch.ops.higher_order.wrap", {{"", {Subgraph{"graph", inner}}}})}), 0U)
+      << "a region shows the mode";
+}
+
+// These calls have their flag in both modes, so that they follow it.
+TEST(Modes, OfCallsWithoutDropoutAreNotFixed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"dropout", "train"},
+      {"dropout_", "train"},
+      {"native_dropout", "train"},
+      {"feature_dropout", "train"},
+      {"alpha_dropout", "train"},
+      {"feature_alpha_dropout", "train"},
+      {"rrelu", "training"},
+      {"lstm", "train"},
+      {"gru", "train"},
+      {"rnn_tanh", "train"},
+      {"rnn_relu", "train"},
+      {"instance_norm", "use_input_stats"},
+      {"batch_norm", "training"},
+  };
+  for (const auto& [name, flag] : cases) {
+    for (const bool training : {true, false}) {
+      Graph graph;
+      graph.nodes.push_back(
+          node_of("torch.ops.aten." + std::string(name) + ".default",
+                  {{"p", {0.0}}, {"dropout", {0.0}}, {"momentum", {0.1}}, {flag, {training}}}));
+      EXPECT_TRUE(fixed_modes_of(graph).empty()) << name;
+    }
+  }
 }
 
 // A graph of x -> `before` -> a call of DropPath -> `after` -> output.
@@ -148,14 +223,18 @@ TEST(Modes, SkipCallsOfStochasticDepth) {
   EXPECT_EQ(calls[0].end, 3U);
   EXPECT_EQ(calls[0].input, "before");
   EXPECT_EQ(calls[0].output, "less");
-  EXPECT_TRUE(fixed_modes(graph_with_path({mask, less})).empty());
+  EXPECT_TRUE(fixed_modes_of(graph_with_path({mask, less})).empty());
+
+  Graph of_training = graph_with_path({mask, less});
+  of_training.nodes.push_back(node_of(kAttention, {}, "attention"));
+  EXPECT_TRUE(fixed_modes_of(of_training).empty()) << "evaluation would leave the call out";
 
   Node of_two = less;
   of_two.inputs[0].argument = tensor_named("x");
   calls = stochastic_depth_calls(graph_with_path({mask, of_two}));
   ASSERT_EQ(calls.size(), 1U);
   EXPECT_EQ(calls[0].output, "") << "two inputs: nothing can stand for the result";
-  EXPECT_EQ(fixed_modes(graph_with_path({mask, of_two})),
+  EXPECT_EQ(fixed_modes_of(graph_with_path({mask, of_two})),
             std::vector<std::string>{"aten::bernoulli"});
 
   Graph of_two_results = graph_with_path({mask, less});
@@ -184,6 +263,8 @@ TEST(Modes, KnowTheCountersOfBatches) {
                                {{"running_mean", tensor_named("b_mean")}}),
                        states),
             "norm.num_batches_tracked");
+  EXPECT_EQ(counter_beside("norm.running_mean"), "norm.num_batches_tracked");
+  EXPECT_EQ(counter_beside("norm.running_var"), "");
   EXPECT_EQ(counter_of(
                 node_of("torch.ops.aten.batch_norm.default", {{"running_mean", tensor_named("x")}}),
                 states),

@@ -11,10 +11,11 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <torch/nn/cloneable.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/program/split.h>
 #include <tests/program/net_file.h>
+#include <tests/program/whole_net.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
@@ -23,6 +24,7 @@ namespace {
 
 using testing_support::message_of;
 using testing_support::NetFile;
+using testing_support::WholeNet;
 
 constexpr const char* kNormClass = "torch.nn.modules.batchnorm.BatchNorm1d";
 
@@ -54,7 +56,7 @@ struct NormNet {
 };
 
 std::string add_norm(NetFile& file, const std::string& x, const std::string& mean,
-                     const std::string& variance, bool training) {
+                     const std::string& variance, bool training, const std::string& path = "norm") {
   return file.call("torch.ops.aten.batch_norm.default",
                    {{"input", NetFile::tensor(x)},
                     {"weight", {{"as_none", true}}},
@@ -65,7 +67,7 @@ std::string add_norm(NetFile& file, const std::string& x, const std::string& mea
                     {"momentum", NetFile::real(0.1)},
                     {"eps", NetFile::real(1e-5)},
                     {"cudnn_enabled", NetFile::truth(false)}},
-                   {0, 6}, "norm", kNormClass);
+                   {0, 6}, path, kNormClass);
 }
 
 // A region of torch.autocast() that calls `inner` with `operands`.
@@ -133,6 +135,69 @@ TEST_F(ProgramModesTest, CountsBatchesInRegionsOfAnEvaluation) {
   }
 }
 
+constexpr const char* kNames[] = {"first", "second"};
+
+// Two batch normalizations of an export in evaluation mode, with calls between them, so that the
+// net can be cut there.
+NetFile two_norms(bool in_regions) {
+  NetFile file;
+  std::string value = file.input("x", {0, 6});
+  for (const std::string name : kNames) {
+    const auto mean = file.buffer(name + ".running_mean", torch::zeros({6}));
+    const auto variance = file.buffer(name + ".running_var", torch::ones({6}));
+    file.buffer(name + ".num_batches_tracked", torch::tensor(0));
+    if (in_regions) {
+      NetFile inner;
+      const auto x = inner.input("x", {0, 6});
+      const auto inner_mean = inner.input("mean", {6}),
+                 inner_variance = inner.input("variance", {6});
+      inner.output(add_norm(inner, x, inner_mean, inner_variance, false, name));
+      value = file.calls("torch.ops.higher_order.wrap_with_autocast",
+                         autocast_region(inner, {value, mean, variance}), 1, {0, 6},
+                         /*as_list=*/true)
+                  .front();
+    } else {
+      value = add_norm(file, value, mean, variance, false, name);
+    }
+    for (int i = 0; i < 2; ++i) {
+      value = file.call("torch.ops.aten.neg.default", {{"self", NetFile::tensor(value)}}, {0, 6});
+    }
+  }
+  file.output(value);
+  return file;
+}
+
+TEST_F(ProgramModesTest, CountsBatchesInStagesOfAnEvaluation) {
+  for (const bool in_regions : {false, true}) {
+    const Program whole = load(two_norms(in_regions));
+    const std::vector<Program> stages = split(whole, 2);
+    ASSERT_EQ(stages.size(), 2U);
+    for (const bool training : {false, true, true}) {
+      torch::Tensor value = x_;
+      for (Program stage : stages) {
+        stage->train(training);
+        value = stage->forward(value).first_tensor();
+      }
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto buffers = stages[i]->named_buffers();
+      EXPECT_EQ(buffers.size(), 3U) << "those of one normalization";
+      const torch::Tensor* count = buffers.find(std::string(kNames[i]) + ".num_batches_tracked");
+      ASSERT_NE(count, nullptr) << kNames[i];
+      EXPECT_EQ(count->item<int>(), 2) << kNames[i];
+    }
+  }
+}
+
+TEST_F(ProgramModesTest, NamesTheClassesOfModulesInRegions) {
+  const Program whole = load(two_norms(/*in_regions=*/true));
+  const std::vector<Program> stages = split(whole, 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(whole->named_modules()[kNames[i]]->name(), "BatchNorm1d");
+    EXPECT_EQ(stages[i]->named_modules()[kNames[i]]->name(), "BatchNorm1d");
+  }
+}
+
 // run_decompositions() replaces changes in place by outputs that are written to the buffers.
 TEST_F(ProgramModesTest, FollowsModesAfterDecompositions) {
   NormNet net;
@@ -186,16 +251,26 @@ TEST_F(ProgramModesTest, NamesTheCallsThatCannotFollow) {
       testing::ElementsAre("aten::_native_batch_norm_legit_no_training at net.py:1: x = call()"));
 }
 
-// A net of a user that contains a program.
-struct WholeNet : torch::nn::Cloneable<WholeNet> {
-  explicit WholeNet(std::filesystem::path path) : path_(std::move(path)) { reset(); }
-  void reset() override { program = register_module("program", Program(path_)); }
-
-  Program program{nullptr};
-
- private:
-  std::filesystem::path path_;
-};
+// The dropout of the second stage shows the mode of the attention in the first.
+TEST_F(ProgramModesTest, KnowsTheModeOfTheExportInStages) {
+  for (const bool training : {true, false}) {
+    NetFile file;
+    const auto x = file.input("x", {0, 6});
+    const auto attention = file.call(
+        "torch.ops.aten.scaled_dot_product_attention.default",
+        {{"query", NetFile::tensor(x)}, {"key", NetFile::tensor(x)}, {"value", NetFile::tensor(x)}},
+        {0, 6}, "attention");
+    file.output(file.call("torch.ops.aten.dropout.default",
+                          {{"input", NetFile::tensor(attention)},
+                           {"p", NetFile::real(0)},
+                           {"train", NetFile::truth(training)}},
+                          {0, 6}, "drop"));
+    const Program whole = load(file);
+    const std::size_t fixed = training ? 0 : 1;
+    EXPECT_EQ(whole->fixed_modes().size(), fixed);
+    EXPECT_EQ(split(whole, 2)[0]->fixed_modes().size(), fixed);
+  }
+}
 
 TEST_F(ProgramModesTest, IsClonedInsideAnotherModule) {
   testing_support::small_classifier().write(path());

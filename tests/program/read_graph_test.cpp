@@ -115,6 +115,23 @@ TEST(ReadGraph, KnowsTheClassesOfAllModulesAroundACall) {
   EXPECT_EQ(classes.at("_layer.0"), "net.Layer");
 }
 
+TEST(ReadGraph, KnowsTheClassesOfModulesInRegions) {
+  json neg = call("torch.ops.aten.neg.default", {tensor_argument("a")}, {tensor_argument("b")});
+  neg["metadata"]["nn_module_stack"] = "L__self__,,net.Other;L__self__a,a,net.A";
+  json region = graph_argument({tensor_argument("a")}, {neg}, {tensor_argument("b")});
+  const json wrap =
+      call("torch.ops.higher_order.wrap", {region, tensor_argument("a")}, {tensor_argument("b")});
+  region = graph_argument({tensor_argument("a")}, {wrap}, {tensor_argument("b")});
+  json model = small_model();
+  json& nodes = model["graph_module"]["graph"]["nodes"];
+  nodes[2]["metadata"]["nn_module_stack"] = "L__self__,,net.Net";
+  nodes.push_back(call("torch.ops.higher_order.tag_activation_checkpoint",
+                       {region, tensor_argument("add")}, {tensor_argument("c")}));
+  const auto classes = read_model(model).graph.module_classes;
+  EXPECT_EQ(classes.at("a"), "net.A") << "a region in a region";
+  EXPECT_EQ(classes.at(""), "net.Net") << "the calls around the region come first";
+}
+
 TEST(ReadGraph, ReadsTracesOfAnyForm) {
   const std::string of_torch =
       "File \"/a/torch/nn/modules/linear.py\", line 134, in forward\n"

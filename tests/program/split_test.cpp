@@ -86,6 +86,20 @@ TEST_F(SplitTest, SharesTheParametersUnderTheirNames) {
   EXPECT_EQ(names.size(), net->named_parameters().size());
 }
 
+TEST_F(SplitTest, NamesTheClassesOfTheModules) {
+  const Program net = load(testing_support::small_classifier());
+  const auto wanted = net->named_modules();
+  EXPECT_EQ(wanted["norm"]->name(), "BatchNorm1d");
+  std::set<std::string> seen;
+  for (const Program& stage : split(net, 3, {.by_time = false})) {
+    for (const auto& item : stage->named_modules("", /*include_self=*/false)) {
+      EXPECT_EQ(item.value()->name(), wanted[item.key()]->name()) << item.key();
+      seen.insert(item.key());
+    }
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"drop", "first", "last", "norm"}));
+}
+
 // A leaf of the second stage could not be changed in place.
 TEST_F(SplitTest, KeepsATensorWithItsChange) {
   NetFile file;

@@ -117,7 +117,8 @@ void run(const ProgramInfoArguments& arguments) {
   count_operators(file.program.graph, operators);
   const std::vector<program::Cut> cuts = program::cuts_of(file.program);
   const Places places = places_of(cuts);
-  const std::vector<std::string> fixed_modes = program::fixed_modes(file.program.graph);
+  const std::vector<std::string> fixed_modes =
+      program::fixed_modes(file.program.graph, program::export_modes(file.program.graph));
 
   const auto amount_text = [](const Amount& amount) {
     return str(report::count_text(static_cast<double>(amount.elements)), " in ",

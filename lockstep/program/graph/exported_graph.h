@@ -6,6 +6,7 @@
 // Format: torch/_export/serde/schema.py of PyTorch, schema 8.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -86,6 +87,17 @@ void for_each_name(const Argument& argument, const Visit& visit) {
   }
 }
 
+/// Calls visit("a.b"), visit("a") and visit("") for the path "a.b": the module and those around it.
+template <class Visit>
+void for_each_module(std::string_view path, const Visit& visit) {
+  visit(path);
+  while (!path.empty()) {
+    const std::size_t dot = path.rfind('.');
+    path = path.substr(0, dot == std::string_view::npos ? 0 : dot);
+    visit(path);
+  }
+}
+
 struct LOCKSTEP_API NamedArgument {
   std::string name{};  ///< as in the operator's schema; empty for higher-order operators
   Argument argument{};
@@ -131,8 +143,8 @@ struct LOCKSTEP_API Graph {
   std::vector<Argument> outputs{};
   std::vector<Node> nodes{};
   std::map<std::string, TensorDescription> tensors{};  ///< by the name of the value
-  /// The classes of the modules that made calls, and of those around them, by their paths: "" is
-  /// "net.Net", "layer1.0" is "torchvision.models.resnet.Bottleneck".
+  /// The classes of the modules that made calls, here or in a subgraph, and of those around them,
+  /// by their paths: "" is "net.Net", "layer1.0" is "torchvision.models.resnet.Bottleneck".
   std::map<std::string, std::string, std::less<>> module_classes{};
 };
 
@@ -143,6 +155,8 @@ struct LOCKSTEP_API InputSpec {
   Argument argument{};     ///< the value in the graph; for kFixed the constant
   std::string target{};    ///< Python's name of the parameter, buffer or constant, or the input
   bool persistent = true;  ///< a buffer that belongs to the state dict
+  /// A tensor that the stage before passes on, rather than an argument of the whole program.
+  bool is_from_stage = false;
 };
 
 /// Whether forward() takes it.

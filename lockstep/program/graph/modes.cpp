@@ -82,14 +82,41 @@ bool has_lost_momentum(const Node& node) {
   return momentum != nullptr && is_zero(*momentum) && is_training != nullptr && !*is_training;
 }
 
-bool has_fixed_mode(const Node& node) {
-  const std::string name = name_in_dispatcher(node);
-  if (std::find(std::begin(kOneMode), std::end(kOneMode), name) != std::end(kOneMode)) return true;
-  if (name == "aten::batch_norm" && has_lost_momentum(node)) return true;
+// Whether the graph has no probability for `node`, which Python replaces by 0 in evaluation mode.
+bool has_no_probability(const Node& node) {
   const ModeRule* rule = mode_rule(node);
   if (rule == nullptr || !rule->is_probability) return false;
   const Argument* probability = find_input(node, rule->argument);
   return probability == nullptr || is_zero(*probability);  // the operator's default is 0
+}
+
+// Whether all calls in `module` and below it that show a mode show training; nothing if none does.
+std::optional<bool> mode_within(std::string_view module, const ExportModes& modes) {
+  std::optional<bool> result;
+  if (const auto own = modes.find(module); own != modes.end()) result = own->second;
+  const std::string below = module.empty() ? std::string() : std::string(module) + '.';
+  for (auto mode = modes.lower_bound(below); mode != modes.end(); ++mode) {
+    if (!mode->first.starts_with(below)) break;
+    result = result.value_or(true) && mode->second;
+  }
+  return result;
+}
+
+// The innermost module around the call in which a mode shows decides, because a part of a model can
+// have another mode than the rest.
+bool was_exported_in_training(const Node& node, const ExportModes& modes) {
+  std::optional<bool> result;
+  for_each_module(node.module_path, [&](std::string_view module) {
+    if (!result) result = mode_within(module, modes);
+  });
+  return result.value_or(false);
+}
+
+bool has_fixed_mode(const Node& node, const ExportModes& modes) {
+  const std::string name = name_in_dispatcher(node);
+  if (std::find(std::begin(kOneMode), std::end(kOneMode), name) != std::end(kOneMode)) return true;
+  if (name == "aten::batch_norm" && has_lost_momentum(node)) return true;
+  return has_no_probability(node) && !was_exported_in_training(node, modes);
 }
 
 bool is_stochastic_depth(const Node& node) {
@@ -143,19 +170,38 @@ void find_ends(StochasticDepth& call, const Graph& graph,
   call.output = *outputs.begin();
 }
 
-void add_fixed_modes(const Graph& graph, std::vector<std::string>& texts) {
+void add_export_modes(const Graph& graph, ExportModes& modes) {
+  const auto add = [&](const Node& node, bool was_training) {
+    bool& all_trained = modes.try_emplace(node.module_path, true).first->second;
+    all_trained = all_trained && was_training;
+  };
+  for (const Node& node : graph.nodes) {
+    if (const auto mode = mode_argument(node)) add(node, mode->was_training);
+    for (const NamedArgument& input : node.inputs) {
+      const auto* inner = std::get_if<Subgraph>(&input.argument.value);
+      if (inner != nullptr) add_export_modes(*inner->graph, modes);
+    }
+  }
+  // Evaluation leaves these calls out.
+  for (const StochasticDepth& call : stochastic_depth_calls(graph)) {
+    add(graph.nodes[call.begin], true);
+  }
+}
+
+void add_fixed_modes(const Graph& graph, const ExportModes& modes,
+                     std::vector<std::string>& texts) {
   const std::vector<StochasticDepth> calls = stochastic_depth_calls(graph);
   auto call = calls.begin();
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const bool begins_call = call != calls.end() && call->begin == i;
-    if ((begins_call && call->output.empty()) || has_fixed_mode(node)) {
+    if ((begins_call && call->output.empty()) || has_fixed_mode(node, modes)) {
       texts.push_back(call_text(node));
     }
     if (begins_call) ++call;
     for (const NamedArgument& input : node.inputs) {
       const auto* inner = std::get_if<Subgraph>(&input.argument.value);
-      if (inner != nullptr) add_fixed_modes(*inner->graph, texts);
+      if (inner != nullptr) add_fixed_modes(*inner->graph, modes, texts);
     }
   }
 }
@@ -176,7 +222,7 @@ std::optional<ModeArgument> mode_argument(const Node& node) {
   if (!rule->statistics.empty() && is_none(find_input(node, rule->statistics))) return std::nullopt;
   const Argument* given = find_input(node, rule->argument);
   if (rule->is_probability) {
-    if (has_fixed_mode(node)) return std::nullopt;
+    if (has_no_probability(node)) return std::nullopt;
     const bool is_number = std::holds_alternative<double>(given->value) ||
                            std::holds_alternative<std::int64_t>(given->value);
     if (!is_number) return std::nullopt;  // the graph computes it
@@ -188,9 +234,15 @@ std::optional<ModeArgument> mode_argument(const Node& node) {
   return ModeArgument{rule->argument, false, *is_training};
 }
 
-std::vector<std::string> fixed_modes(const Graph& graph) {
+ExportModes export_modes(const Graph& graph) {
+  ExportModes modes;
+  add_export_modes(graph, modes);
+  return modes;
+}
+
+std::vector<std::string> fixed_modes(const Graph& graph, const ExportModes& modes) {
   std::vector<std::string> texts;
-  add_fixed_modes(graph, texts);
+  add_fixed_modes(graph, modes, texts);
   return texts;
 }
 
@@ -227,11 +279,14 @@ std::string incremented_counter(const Node& node, const StateNames& states) {
   return step != nullptr && *step == 1 ? counter : std::string();
 }
 
+std::string counter_beside(std::string mean) {
+  if (!mean.ends_with(kRunningMean)) return {};
+  return mean.replace(mean.size() - kRunningMean.size(), kRunningMean.size(), kBatchesTracked);
+}
+
 std::string counter_of(const Node& node, const StateNames& states) {
   if (name_in_dispatcher(node) != "aten::batch_norm") return {};
-  std::string name = state_of(node, kRunningMean, states);
-  if (!name.ends_with(kRunningMean)) return {};
-  return name.replace(name.size() - kRunningMean.size(), kRunningMean.size(), kBatchesTracked);
+  return counter_beside(state_of(node, kRunningMean, states));
 }
 
 }  // namespace lockstep::program

@@ -24,9 +24,17 @@ struct ModeArgument {
 /// Nothing if no argument of `node` depends on the mode.
 std::optional<ModeArgument> mode_argument(const Node& node);
 
+/// For each module that has made calls which show the mode of the export, by its path: whether all
+/// of these calls were exported in training mode.
+using ExportModes = std::map<std::string, bool, std::less<>>;
+
+/// The calls of the graphs in `graph` count, too.
+ExportModes export_modes(const Graph& graph);
+
 /// Calls that behave alike in both modes although Python's module may not, as text; those of the
-/// graphs in `graph`, too.
-std::vector<std::string> fixed_modes(const Graph& graph);
+/// graphs in `graph`, too. Attention without a dropout probability counts as having lost it, unless
+/// `modes` shows that it was exported in training mode.
+std::vector<std::string> fixed_modes(const Graph& graph, const ExportModes& modes);
 
 /// A call of a module that drops samples in training mode and returns its input in evaluation mode:
 /// timm.layers.drop.DropPath, torchvision.ops.stochastic_depth.StochasticDepth, and those that
@@ -50,6 +58,10 @@ using StateNames = std::map<std::string, std::string>;
 /// The counter of batches that `node` increments: "norm.num_batches_tracked". Empty if it
 /// increments none.
 std::string incremented_counter(const Node& node, const StateNames& states);
+
+/// The counter of batches of the normalization whose running mean has the name `mean`:
+/// "norm.num_batches_tracked" for "norm.running_mean". Empty if `mean` is something else.
+std::string counter_beside(std::string mean);
 
 /// The counter of batches of `node`, a batch normalization with running statistics. Empty if `node`
 /// is something else.

@@ -323,6 +323,15 @@ Graph read_nodes(const Place& place) {
   graph.outputs = place["outputs"].list(read_argument);
   graph.nodes =
       place["nodes"].list([&](const Place& node) { return read_node(node, graph.module_classes); });
+  // The modules of a region belong to the program as those of its other calls do.
+  for (const Node& node : graph.nodes) {
+    for (const NamedArgument& input : node.inputs) {
+      const auto* inner = std::get_if<Subgraph>(&input.argument.value);
+      if (inner == nullptr) continue;
+      graph.module_classes.insert(inner->graph->module_classes.begin(),
+                                  inner->graph->module_classes.end());
+    }
+  }
   place["tensor_values"].items([&](const std::string& name, const Place& tensor) {
     graph.tensors.emplace(name, read_tensor(tensor));
   });
