@@ -1,4 +1,4 @@
-// The subcommands of the program, one file each.
+// The subcommands of the program, one file each, and the program that they form.
 #pragma once
 
 #include <vector>
@@ -20,10 +20,10 @@ void add_run_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 
-inline std::vector<AddCommand> all_commands() {
-  return {&add_train_command,   &add_evaluate_command, &add_predict_command, &add_export_command,
-          &add_program_command, &add_run_command,      &add_data_command,    &add_bench_command,
-          &add_explain_command, &add_doctor_command,   &add_report_command,  &add_simulate_command};
-}
+std::vector<AddCommand> all_commands();
+
+/// Runs the program with all commands on the standard streams, and returns its exit code. Nothing
+/// may have started a thread or used a tensor before, because `train` forks its ranks.
+int run_lockstep(int argc, const char* const* argv);
 
 }  // namespace lockstep::cli

@@ -22,7 +22,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/formats/pack.h>
 #include <lockstep/formats/pack_writer.h>
-#include <tests/cli/data_command.h>
+#include <tests/cli/data/data_command.h>
 #include <tests/cli/program_run.h>
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>

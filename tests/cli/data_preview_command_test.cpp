@@ -13,8 +13,8 @@
 
 #include <lockstep/core/strings.h>
 #include <lockstep/formats/png.h>
+#include <tests/cli/data/data_command.h>
 #include <tests/cli/data/photographs.h>
-#include <tests/cli/data_command.h>
 #include <tests/cli/program_run.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/devices/dali.h>

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -18,7 +18,7 @@ using ::testing::StartsWith;
 
 ProgramResult explain(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {LOCKSTEP_PROGRAM, "explain", "pipeline"});
-  return run_to_end(arguments);
+  return run_forked(arguments);
 }
 
 TEST(ExplainCommand, ExplainsASchedule) {

@@ -9,7 +9,7 @@
 
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/formats/torch_file.h>
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/cli/train_command.h>
 #include <tests/export/onnx_reader.h>
 
@@ -26,7 +26,7 @@ class ExportCommand : public TrainCommand {
                                       in_scratch("run/checkpoint.safetensors"), "--onnx",
                                       in_scratch(name)};
     words.insert(words.end(), more.begin(), more.end());
-    return run_to_end(words);
+    return run_forked(words);
   }
   void train_two_steps() const {
     const ProgramResult trained =
@@ -74,7 +74,7 @@ TEST_F(ExportCommand, TakesTheAverageOfTheWeights) {
   const ProgramResult averaged = export_to("averaged.onnx");
   EXPECT_THAT(averaged.out, HasSubstr("averaged weights")) << averaged.err;
   for (const char* folder : {"run", "run/checkpoints/latest"}) {
-    const ProgramResult of_folder = run_to_end(
+    const ProgramResult of_folder = run_forked(
         {LOCKSTEP_PROGRAM, "export", in_scratch(folder), "--onnx", in_scratch("same.onnx")});
     EXPECT_THAT(of_folder.out, HasSubstr("averaged weights")) << folder << of_folder.err;
   }
@@ -111,7 +111,7 @@ TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
       {{in_scratch("empty/best")}, "empty/best does not exist; give the folder"},
       {{in_scratch("run/best")}, "run/best does not exist: the run kept no best checkpoint"}};
   for (const Case& each : places) {
-    expect_one_error(run_to_end({LOCKSTEP_PROGRAM, "export", each.arguments[0], "--onnx",
+    expect_one_error(run_forked({LOCKSTEP_PROGRAM, "export", each.arguments[0], "--onnx",
                                  in_scratch("net.onnx")}),
                      2, each.text, each.text);
   }
@@ -127,7 +127,7 @@ TEST_F(ExportCommand, AsksForTheRecipeOfWeightsFromElsewhere) {
     scratch.write(name, content);
     const std::string text = in_scratch(name) + " names no recipe; give --recipe";
     expect_one_error(
-        run_to_end({LOCKSTEP_PROGRAM, "export", in_scratch(name), "--onnx", in_scratch("x.onnx")}),
+        run_forked({LOCKSTEP_PROGRAM, "export", in_scratch(name), "--onnx", in_scratch("x.onnx")}),
         2, text, text);
   }
 }
@@ -162,7 +162,7 @@ TEST_F(ExportCommand, TakesTheChoicesOfTheUserAndThenOfTheCheckpoint) {
                                       in_scratch(std::string(each.weights) + ".safetensors"),
                                       "--onnx", in_scratch("x.onnx")};
     words.insert(words.end(), each.arguments.begin(), each.arguments.end());
-    expect_one_error(run_to_end(words), 2, each.text, each.text);
+    expect_one_error(run_forked(words), 2, each.text, each.text);
   }
 }
 

@@ -33,7 +33,7 @@
 #include <lockstep/train/optimization/matmul_precision.h>
 #include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/strategies/strategy.h>
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -98,7 +98,7 @@ ProgramResult run_command(const ListedOption& listed, const std::vector<std::str
   std::vector<std::string> words = {LOCKSTEP_PROGRAM};
   words.insert(words.end(), listed.command.begin(), listed.command.end());
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return run_to_end(words);
+  return run_forked(words);
 }
 
 // The help of one option, in one line however it is broken. Empty if there is none.
@@ -214,7 +214,7 @@ TEST(Help, FitsATerminalAndGroupsTheOptionsOfTraining) {
     std::istringstream help(result.out);
     for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 100U) << line;
   }
-  const std::string help = run_to_end({LOCKSTEP_PROGRAM, "train", "--help"}).out;
+  const std::string help = run_forked({LOCKSTEP_PROGRAM, "train", "--help"}).out;
   std::size_t at = 0;
   for (const char* heading :
        {"\nPositionals:\n  RECIPE (required)", "\n\nOptions:\n  -h,--help",
@@ -270,7 +270,7 @@ TEST(Help, OfARecipeBeginsWithItsOwnOptions) {
 
 // All these messages can occur in `lockstep train`.
 TEST(Help, OfTrainingHasEveryFlagThatMessagesOfTheLibraryBecome) {
-  const ProgramResult help = run_to_end({LOCKSTEP_PROGRAM, "train", "--help"});
+  const ProgramResult help = run_forked({LOCKSTEP_PROGRAM, "train", "--help"});
   ASSERT_EQ(help.exit_code, 0) << help.err;
   const std::regex flag("--[a-z-]+");
   for (const cli::FlagName& name : cli::flag_names()) {
@@ -285,7 +285,7 @@ TEST(Help, OfTrainingHasEveryFlagThatMessagesOfTheLibraryBecome) {
 TEST(Doctor, ListsTheNamesThatOptionsTake) {
   const TemporaryDirectory scratch;
   const std::string file = (scratch / "doctor.json").string();
-  const ProgramResult result = run_to_end({LOCKSTEP_PROGRAM, "doctor", "--json", file});
+  const ProgramResult result = run_forked({LOCKSTEP_PROGRAM, "doctor", "--json", file});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto json = nlohmann::json::parse(std::ifstream(file));
   const std::vector<std::pair<std::string, Names>> findings = {{"strategies", strategy_names()},
@@ -303,7 +303,7 @@ TEST(Doctor, ListsTheNamesThatOptionsTake) {
 TEST(Doctor, SaysWhatIsSlowHere) {
   const TemporaryDirectory scratch;
   const std::string file = (scratch / "doctor.json").string();
-  const ProgramResult result = run_to_end({LOCKSTEP_PROGRAM, "doctor", "--json", file});
+  const ProgramResult result = run_forked({LOCKSTEP_PROGRAM, "doctor", "--json", file});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const Names slow =
       nlohmann::json::parse(std::ifstream(file)).at("slow").at("precisions").get<Names>();
@@ -318,7 +318,7 @@ TEST(Doctor, SaysWhoStartedIt) {
   const std::string file = (scratch / "doctor.json").string();
   const auto launcher = [&](const Environment& environment, const std::string& text) {
     const ProgramResult result =
-        run_to_end({LOCKSTEP_PROGRAM, "doctor", "--json", file}, environment);
+        run_forked({LOCKSTEP_PROGRAM, "doctor", "--json", file}, environment);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("\nlauncher    " + text));
     return nlohmann::json::parse(std::ifstream(file)).at("launcher");

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -73,6 +74,7 @@ class ProgramRun {
              const std::function<void()>& before_exec = {}) {
     // Orphans of the program become children of this process, so that they can be counted.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    std::fflush(nullptr);  // the child must not write what this process has written
     pid_ = fork();
     if (pid_ != 0) return;
     redirect("out", STDOUT_FILENO);

@@ -28,14 +28,14 @@ class ReportCommand : public TrainCommand {
   ProgramResult report(const std::vector<std::string>& arguments) const {
     std::vector<std::string> words = {LOCKSTEP_PROGRAM, "report"};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    return run_to_end(words);
+    return run_forked(words);
   }
   void train_run(const std::string& name, const std::vector<std::string>& more) const {
     std::vector<std::string> words = {
         "mnist",         "--max-epochs", "2",     "--batch-size",  "16", "--threads", "1",
         "--accelerator", "cpu",          "--out", in_scratch(name)};
     words.insert(words.end(), more.begin(), more.end());
-    const ProgramResult result = train(words);
+    const ProgramResult result = execute(words);
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
 };
@@ -104,7 +104,7 @@ TEST_F(ReportCommand, TakesTheRecordsOfRuns) {
   EXPECT_TRUE(std::filesystem::exists(scratch / "run/report.html"));
 
   const ProgramResult advice =
-      run_to_end({LOCKSTEP_PROGRAM, "doctor", in_scratch("mnist_ddp.json")});
+      run_forked({LOCKSTEP_PROGRAM, "doctor", in_scratch("mnist_ddp.json")});
   EXPECT_EQ(advice.exit_code, 0) << advice.err;
   EXPECT_THAT(advice.out, HasSubstr("mnist"));
 }
@@ -186,7 +186,7 @@ class DoctorCommand : public TrainCommand {
     environment.try_emplace("LOCKSTEP_DATA", data.path().string());
     environment.try_emplace("XDG_CACHE_HOME", in_scratch("cache"));
     const ProgramResult result =
-        run_to_end({LOCKSTEP_PROGRAM, "doctor", "--json", in_scratch("doctor.json")}, environment);
+        run_forked({LOCKSTEP_PROGRAM, "doctor", "--json", in_scratch("doctor.json")}, environment);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     text_ = result.out;
     return nlohmann::json::parse(read_text(scratch / "doctor.json"));
@@ -255,7 +255,7 @@ TEST_F(DoctorCommand, FindsDataAndALauncher) {
 
 TEST_F(DoctorCommand, WritesItsAdviceAsJson) {
   write_sample_record(scratch, "run", {});
-  const ProgramResult result = run_to_end(
+  const ProgramResult result = run_forked(
       {LOCKSTEP_PROGRAM, "doctor", in_scratch("run"), "--json", in_scratch("advice.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto advice = nlohmann::json::parse(read_text(scratch / "advice.json"));

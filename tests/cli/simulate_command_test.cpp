@@ -16,7 +16,7 @@ class SimulateCommand : public TrainCommand {
  protected:
   ProgramResult simulate(std::vector<std::string> words) const {
     words.insert(words.begin(), {LOCKSTEP_PROGRAM, "simulate"});
-    return run_to_end(words);
+    return run_forked(words);
   }
   void train_run(std::vector<std::string> more) const {
     std::vector<std::string> words = {"mnist", "--max-epochs", "1",     "--batch-size",

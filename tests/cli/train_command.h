@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
 
@@ -28,15 +29,26 @@ class TrainCommand : public ::testing::Test {
     return words;
   }
   ProgramResult train(const std::vector<std::string>& arguments, Environment environment = {},
-                      const std::function<void()>& before_exec = {}) const {
-    environment.try_emplace("XDG_CACHE_HOME", (scratch / "cache").string());
-    environment.try_emplace("LOCKSTEP_DATA", data.path().string());
-    return run_to_end(command(arguments), environment, before_exec);
+                      const std::function<void()>& before = {}) const {
+    return run_forked(command(arguments), without_users_data(std::move(environment)), before);
+  }
+  /// Does what train() does, by executing the program: for tests of what only a process of its own
+  /// has, such as its command line, which records show, and its standard streams.
+  ProgramResult execute(const std::vector<std::string>& arguments,
+                        const std::function<void()>& before_exec = {}) const {
+    return run_to_end(command(arguments), without_users_data({}), before_exec);
   }
   std::string in_scratch(const std::string& name) const { return (scratch / name).string(); }
 
   TemporaryDirectory data;
   TemporaryDirectory scratch;
+
+ private:
+  Environment without_users_data(Environment environment) const {
+    environment.try_emplace("XDG_CACHE_HOME", (scratch / "cache").string());
+    environment.try_emplace("LOCKSTEP_DATA", data.path().string());
+    return environment;
+  }
 };
 
 /// Expects that the program ended with `exit_code` and one line that contains `text`. `name`

@@ -19,7 +19,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/formats/pack_writer.h>
 #include <lockstep/formats/png.h>
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 
 #include <tests/support/data_bytes.h>
 #include <tests/support/devices/dali.h>
@@ -36,7 +36,7 @@ using ::testing::StartsWith;
 
 ProgramResult bench(std::vector<std::string> arguments, const Environment& environment = {}) {
   arguments.insert(arguments.begin(), {LOCKSTEP_PROGRAM, "bench"});
-  return run_to_end(arguments, environment);
+  return run_forked(arguments, environment);
 }
 
 void expect_success(const ProgramResult& result) {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/strings.h>
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -21,7 +21,7 @@ using ::testing::StartsWith;
 
 ProgramResult compare(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {LOCKSTEP_PROGRAM, "bench", "step"});
-  return run_to_end(arguments);
+  return run_forked(arguments);
 }
 
 std::map<std::string, nlohmann::json> rows_by_way(const std::filesystem::path& file) {

@@ -25,7 +25,7 @@ class BenchTableCommand : public TrainCommand {
   ProgramResult table(const std::vector<std::string>& more) const {
     std::vector<std::string> words = {LOCKSTEP_PROGRAM, "bench", "table"};
     words.insert(words.end(), more.begin(), more.end());
-    return run_to_end(
+    return run_forked(
         words, {{"XDG_CACHE_HOME", in_scratch("cache")}, {"LOCKSTEP_DATA", data.path().string()}});
   }
   // The MNIST net with batches of 8, two steps per epoch, on a processor with one thread per rank.
@@ -230,7 +230,7 @@ TEST_F(BenchTableCommand, RefusesBadUsageBeforeItMeasures) {
       "or `lockstep data get cifar10`",
       "no data");
   expect_one_error(
-      run_to_end({LOCKSTEP_PROGRAM, "bench", "table", "mnist"}, {{"RANK", "0"},
+      run_forked({LOCKSTEP_PROGRAM, "bench", "table", "mnist"}, {{"RANK", "0"},
                                                                  {"WORLD_SIZE", "2"},
                                                                  {"LOCAL_RANK", "0"},
                                                                  {"LOCAL_WORLD_SIZE", "2"},

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
 
@@ -26,7 +26,7 @@ class BenchTraceCommand : public ::testing::Test {
   void bench(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {LOCKSTEP_PROGRAM, "bench"});
     arguments.insert(arguments.end(), {"--trace", (folder_ / "traces").string()});
-    const ProgramResult result = run_to_end(arguments);
+    const ProgramResult result = run_forked(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.left_behind, 0);
   }
@@ -130,7 +130,7 @@ TEST_F(BenchTraceCommand, ShowsTheThreadsOfALoader) {
 TEST_F(BenchTraceCommand, NeedsAFolderThatTakesFiles) {
   for (const char* what : {"comm", "step", "loader"}) {
     const ProgramResult result =
-        run_to_end({LOCKSTEP_PROGRAM, "bench", what, "--trace", "/dev/null/traces"});
+        run_forked({LOCKSTEP_PROGRAM, "bench", what, "--trace", "/dev/null/traces"});
     EXPECT_EQ(result.exit_code, 2) << what;
     EXPECT_THAT(result.err, HasSubstr(std::string("bench ") + what + ": --trace: ")) << what;
     EXPECT_EQ(result.error_lines(), 1) << result.err;

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/mnist_files.h>
 #include <tests/support/real_data.h>
@@ -17,7 +17,7 @@ nlohmann::json train(std::vector<std::string> arguments, const std::string& data
   const std::string report = (scratch / "report.json").string();
   arguments.insert(arguments.begin(), {LOCKSTEP_PROGRAM, "train"});
   arguments.insert(arguments.end(), {"--json", report});
-  const ProgramResult result = run_to_end(arguments, {{"LOCKSTEP_DATA", data}});
+  const ProgramResult result = run_forked(arguments, {{"LOCKSTEP_DATA", data}});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   // Some processors are slow in bfloat16.
   EXPECT_THAT(result.err,
@@ -55,7 +55,7 @@ TEST(Autoencoder, LearnsToGiveBackTrashNet) {
   const TemporaryDirectory scratch;
   const std::string report = (scratch / "report.json").string();
   const ProgramResult result =
-      run_to_end({LOCKSTEP_PROGRAM, "train", "autoencoder", "--data",
+      run_forked({LOCKSTEP_PROGRAM, "train", "autoencoder", "--data",
                   real_data("trashnet").value().string(), "--nproc-per-node", "2", "--threads", "1",
                   "--accelerator", "cpu", "--max-epochs", "3", "--json", report});
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -94,7 +94,7 @@ TEST(ResNet50Split, TrainsOnAMeshAndGoesOnUnsplit) {
   const std::string report = (scratch / "report.json").string();
   second.insert(second.begin(), {LOCKSTEP_PROGRAM, "train"});
   second.insert(second.end(), {"--json", report});
-  const ProgramResult result = run_to_end(second);
+  const ProgramResult result = run_forked(second);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, ::testing::HasSubstr("world_size 4 (now 1)"));
   EXPECT_EQ(nlohmann::json::parse(read_text(report))["strategy"], "single");

@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/strings.h>
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/cli/train_command.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/http_server.h>
@@ -205,7 +205,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        "the schedule zbv has 2 stages on each worker, got 3"},
       {{"cifar10", "--strategy", "hybrid", "--nproc-per-node", "4", "--batch-size", "4"},
        2,
-       "gives each pipeline 2 images, fewer than --micro-batches 4"},
+       "gives each pipeline 2 samples, fewer than --micro-batches 4"},
       {{"cifar10", "--strategy", "hybrid", "--nproc-per-node", "4", "--batch-size", "9"},
        2,
        "cannot be divided by 2 pipelines; use 8 or 10"},
@@ -348,7 +348,7 @@ TEST_F(TrainCommand, SaysThatItsOutputIsLost) {
   expect_one_error(train(one, {}, fill), 1, text, "one process");
   expect_one_error(train(two, {}, fill), 1, text, "two ranks");
   expect_one_error(train({"--help"}, {}, fill), 1, "cannot write to standard output", "help");
-  expect_one_error(run_to_end({LOCKSTEP_PROGRAM, "doctor"}, {}, fill), 1, text, "doctor");
+  expect_one_error(run_forked({LOCKSTEP_PROGRAM, "doctor"}, {}, fill), 1, text, "doctor");
   expect_one_error(train({"mnist", "--max-steps", "1", "--json", "/dev/full"}), 1, "/dev/full",
                    "report");
 }
@@ -357,9 +357,9 @@ TEST_F(TrainCommand, TrainsWithoutStandardStreams) {
   const auto close_all = [] {
     for (int fd = 0; fd < 3; ++fd) close(fd);
   };
-  const auto result = train({"mnist", "--max-steps", "1", "--nproc-per-node", "2", "--batch-size",
-                             "010", "--json", in_scratch("r.json")},
-                            {}, close_all);
+  const auto result = execute({"mnist", "--max-steps", "1", "--nproc-per-node", "2", "--batch-size",
+                               "010", "--json", in_scratch("r.json")},
+                              close_all);
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["global_batch"], 10)
       << "numbers are decimal";

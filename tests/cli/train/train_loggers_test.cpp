@@ -44,8 +44,8 @@ std::vector<std::int64_t> logged_steps(const fs::path& folder) {
 TEST_F(TrainCommand, LogsARunForEveryTool) {
   const std::string logs = in_scratch("logs");
   const auto result =
-      train({"mnist", "--nproc-per-node", "2", "--max-epochs", "2", "--batch-size", "32", "--seed",
-             "7", "--logger", "csv,jsonl,tensorboard,wandb", "--log-dir", logs});
+      execute({"mnist", "--nproc-per-node", "2", "--max-epochs", "2", "--batch-size", "32",
+               "--seed", "7", "--logger", "csv,jsonl,tensorboard,wandb", "--log-dir", logs});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::vector<fs::path> runs = run_folders(logs);
   ASSERT_EQ(runs.size(), 1U);

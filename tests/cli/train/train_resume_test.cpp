@@ -55,7 +55,7 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
                                            in_scratch("r.json")};
   auto first = common;
   first.insert(first.end(), {"--max-epochs", "1"});
-  ProgramResult result = train(first);
+  ProgramResult result = execute(first);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.left_behind, 0);
@@ -69,7 +69,7 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
 
   auto second = common;
   second.insert(second.end(), {"--max-epochs", "3", "--resume"});
-  result = train(second);
+  result = execute(second);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto resumed = nlohmann::json::parse(read_text(scratch / "r.json"));
   ASSERT_EQ(resumed["epochs"].size(), 2U);

@@ -23,7 +23,7 @@ class TrainedNets : public TrainCommand {
  protected:
   /// Runs `lockstep WORDS...` in an environment without the user's data.
   ProgramResult run(const Words& words) const {
-    return run_to_end(joined({LOCKSTEP_PROGRAM}, words),
+    return run_forked(joined({LOCKSTEP_PROGRAM}, words),
                       {{"XDG_CACHE_HOME", in_scratch("cache")},
                        {"LOCKSTEP_DATA", data.path().string()},
                        {"LOCKSTEP_MIRROR", "http://127.0.0.1:9"}});

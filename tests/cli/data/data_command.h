@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/formats/png.h>
-#include <tests/cli/program_run.h>
+#include <tests/cli/forked_program.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
@@ -36,17 +36,11 @@ class DataCommand : public ::testing::Test {
 
   ProgramRun start(const std::vector<std::string>& arguments,
                    const std::function<void()>& before_exec = {}) const {
-    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "data"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    return ProgramRun(words,
-                      {{"XDG_CACHE_HOME", (data / "cache").string()},
-                       {"LOCKSTEP_DATA", data.path().string()},
-                       {"LOCKSTEP_MIRROR", "http://127.0.0.1:9"}},
-                      before_exec);
+    return ProgramRun(command(arguments), environment(), before_exec);
   }
   ProgramResult run(const std::vector<std::string>& arguments,
-                    const std::function<void()>& before_exec = {}) const {
-    return start(arguments, before_exec).wait();
+                    const std::function<void()>& before = {}) const {
+    return run_forked(command(arguments), environment(), before);
   }
   std::string images() const { return (data / "images").string(); }
   std::string in_out(const std::string& name) const { return (out / name).string(); }
@@ -56,6 +50,18 @@ class DataCommand : public ::testing::Test {
 
   TemporaryDirectory data;
   TemporaryDirectory out;
+
+ private:
+  static std::vector<std::string> command(const std::vector<std::string>& arguments) {
+    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "data"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return words;
+  }
+  Environment environment() const {
+    return {{"XDG_CACHE_HOME", (data / "cache").string()},
+            {"LOCKSTEP_DATA", data.path().string()},
+            {"LOCKSTEP_MIRROR", "http://127.0.0.1:9"}};
+  }
 };
 
 }  // namespace lockstep::testing_support
