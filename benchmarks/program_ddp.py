@@ -8,7 +8,6 @@ Two ranks of one thread each train both nets in the same processes (ours/program
 the forward differs, and with it the graph that autograd records. The figures are medians over the rounds of the median step
 in a round; the ratio is the median of the ratios of the rounds.
 """
-import argparse
 import pathlib
 import statistics
 import tempfile
@@ -17,17 +16,13 @@ import torch
 
 from peers.resnet18 import ResNet18
 from program_table import export
-from programs import run
-from provenance import ROOT, commit, machine
+from programs import add_limit, parser_of, run
+from provenance import commit, machine
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--limit", type=float, default=1800, help="seconds of the whole measurement")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser = parser_of(__doc__, rounds=9, steps=10, batch=16)
+    add_limit(parser, 1800, "the whole measurement")
     options = parser.parse_args()
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:

@@ -16,13 +16,11 @@ Memory
     weights, inputs and number of threads; a step is zero_grad, forward, the mean square of the output, backward, and
     torch.optim's SGD with momentum, without foreach, as it is in C++. Each figure is the median of --rounds processes.
 """
-import argparse
 import ctypes
 import gc
 import itertools
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,8 +29,8 @@ import torch
 
 from peers.resnet50 import ResNet50
 from program_table import Gpt, export
-from programs import run
-from provenance import ROOT, commit, machine
+from programs import add_limit, parser_of, run
+from provenance import commit, machine
 
 LARGEST_RATIO = 1.03  # of memory
 
@@ -139,12 +137,8 @@ def growth(name, options, folder, what):
 def main():
     if sys.argv[1:2] == ["--child"]:
         return child(*sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=600, help="seconds of a process")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser = parser_of(__doc__, rounds=5, steps=3, threads=2)
+    add_limit(parser, 600, "a process")
     parser.add_argument("--only", choices=NETS)
     options = parser.parse_args()
     print(f"{machine()}, PyTorch {torch.__version__}, commit {commit()}, {options.threads} threads\n")

@@ -11,7 +11,6 @@ With --no-in-place the program writes each result to memory of its own (ProgramO
 both sides have their images and weights in that format; nets without images are left out.
 Figures are medians over the rounds of the median step in a round; a ratio is the median of the ratios of the rounds.
 """
-import argparse
 import inspect
 import pathlib
 import statistics
@@ -25,7 +24,8 @@ from torch import nn
 from peers.mnist_net import MnistNet
 from peers.resnet18 import ResNet18
 from peers.resnet50 import ResNet50
-from provenance import ROOT, commit, machine
+from programs import parser_of
+from provenance import commit, machine
 
 WARM_UP = 3
 
@@ -121,10 +121,7 @@ def measure(name, options, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser = parser_of(__doc__, rounds=7, seconds=2.0)
     parser.add_argument("--only", choices=NETS)
     parser.add_argument("--no-in-place", action="store_true")
     parser.add_argument("--channels-last", action="store_true")

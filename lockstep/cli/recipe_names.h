@@ -29,9 +29,6 @@ inline bool has_own_model(const recipes::Recipe& recipe) { return !recipe.needs_
 inline bool evaluates_image_size(const recipes::Recipe& recipe) {
   return has_image_sizes(recipe) && has_own_model(recipe);
 }
-inline bool evaluates_folder(const recipes::Recipe& recipe) {
-  return recipe.splits_folder && has_own_model(recipe);
-}
 inline bool splits_folder(const recipes::Recipe& recipe) { return recipe.splits_folder; }
 inline bool reads_image_folder(const recipes::Recipe& recipe) { return recipe.reads_image_folder; }
 inline bool has_channels_last(const recipes::Recipe& recipe) { return recipe.channels_last; }

@@ -14,6 +14,7 @@
 #include <lockstep/program/aliases.h>
 #include <lockstep/program/graph/modes.h>
 #include <lockstep/program/graph/pt2_file.h>
+#include <lockstep/program/graph/saturated.h>
 #include <lockstep/program/python_operators.h>
 #include <lockstep/program/torch_names.h>
 
@@ -67,6 +68,12 @@ class Analysis {
     const std::size_t count = nodes_.size();
     std::vector<Cut> cuts(count + 1);
     cuts.front().obstacle = cuts.back().obstacle = "a stage must have nodes";
+    if (const std::string* const argument = changed_argument(program_)) {
+      for (Cut& cut : cuts) {
+        cut.obstacle = str("the program changes its argument '", printable(*argument), "'");
+      }
+      return cuts;
+    }
     for (const StochasticDepth& call : stochastic_depth_calls(program_.graph)) {
       for (std::size_t place = call.begin + 1; place < call.end; ++place) {
         cuts[place].obstacle =
@@ -282,7 +289,7 @@ class Analysis {
   // What crosses `cut`, and whether a number does that cannot be computed after it.
   void fill(Cut& cut, const Crossing& crossing) const {
     for (const auto& [made, name] : crossing.tensors) {
-      cut.bytes += bytes_of(program_.graph, name);
+      cut.bytes = saturated_sum(cut.bytes, bytes_of(program_.graph, name));
       cut.crossing.push_back(name);
     }
     std::map<std::string, bool> known;
@@ -531,9 +538,16 @@ std::int64_t bytes_of(const Graph& graph, const std::string& name) {
   const ScalarTypeInfo* type = scalar_type_info(found->second.dtype);
   std::int64_t bytes = type == nullptr ? 0 : static_cast<std::int64_t>(type->bytes);
   for (const Size& size : found->second.sizes) {
-    if (__builtin_mul_overflow(bytes, size.value, &bytes)) return 0;
+    if (size.value <= 0) return 0;
+    bytes = saturated_product(bytes, size.value);
   }
   return bytes;
+}
+
+const std::string* changed_argument(const ExportedGraph& program) {
+  const auto found =
+      std::ranges::find(program.outputs, OutputSpec::Kind::kUserMutation, &OutputSpec::kind);
+  return found == program.outputs.end() ? nullptr : &found->target;
 }
 
 std::vector<Cut> cuts_of(const ExportedGraph& program) { return Analysis(program).cuts(); }

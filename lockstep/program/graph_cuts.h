@@ -9,8 +9,13 @@
 
 namespace lockstep::program {
 
-/// The bytes of the tensor `name` when the model was exported; 0 if they are unknown.
+/// The bytes of the tensor `name` when the model was exported: 0 if they are unknown, and the
+/// largest number if they do not fit.
 std::int64_t bytes_of(const Graph& graph, const std::string& name);
+
+/// The name of an argument that `program` writes to after its last node, which no stage could do
+/// for the caller; null if there is none. Such a program cannot be cut.
+const std::string* changed_argument(const ExportedGraph& program);
 
 /// The place before a node of a graph, where a stage may begin.
 struct Cut {
@@ -22,7 +27,7 @@ struct Cut {
 };
 
 /// One for each node of `program`, and one for the end. Those of the first node and the end have an
-/// obstacle.
+/// obstacle; all have one if there is a changed_argument().
 std::vector<Cut> cuts_of(const ExportedGraph& program);
 
 /// The stages between `begins`, the indices of the first nodes of all stages but the first, in

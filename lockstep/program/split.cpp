@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/formats/printable.h>
 #include <lockstep/program/choose_cuts.h>
 #include <lockstep/program/graph_cuts.h>
 #include <lockstep/program/program_parts.h>
@@ -67,10 +68,10 @@ std::vector<Program> split(const Program& program, int stages, const ProgramSpli
   const ProgramImpl::Parts& parts = *program->parts_;
   const ProgramImpl::Source& source = *parts.source;
   if (stages < 1) throw ConfigError(str("split: stages must be at least 1, got ", stages));
-  for (const auto& output : source.graph.outputs) {
-    if (output.kind != program::OutputSpec::Kind::kUserMutation) continue;
-    throw ConfigError(str("split: ", source.name, " changes its input '", output.target,
-                          "', which split() does not support; use the whole program"));
+  if (const std::string* const argument = program::changed_argument(source.graph)) {
+    throw ConfigError(str("split: ", source.name, " changes its argument '",
+                          formats::printable(*argument),
+                          "' in place, so that it cannot be cut; use the whole program"));
   }
   const auto cuts = program::cuts_of(source.graph);
   std::vector<double> costs = program::bytes_of_nodes(source.graph);

@@ -18,14 +18,15 @@ namespace lockstep::recipes {
 /// The largest number of stages that a program may be cut into; split() knows whether it can.
 inline constexpr int kMostStagesOfPrograms = 256;
 
-/// Stages of a program whose last one returns a single tensor, which `result` selects.
+/// Selects a tensor from all that a program returns.
 using ProgramResult = const torch::Tensor& (*)(const ProgramOutput& output);
+/// Cuts `net` into `count` stages, of which the last one returns only the tensor that `result`
+/// selects.
 std::vector<pipeline::StageModule> cut_program(const Program& net, int count, ProgramResult result);
 
-/// The size of the images that a program takes; `size` is their side if the export has not fixed
-/// it.
-/// Throws ConfigError, which begins with `owner` and the path, unless they are float32
-/// [N, `channels`, H, W] of that size with any number of images.
+/// The size of the images that a program takes. If the export has not fixed it, their side is
+/// `size`, or else `default_size`. Throws ConfigError, which begins with `owner` and the path,
+/// unless they are float32 [N, `channels`, H, W] of that size with any number of images.
 ImageSize program_image_size(const std::string& owner, const std::string& path,
                              const program::TensorSignature& images, std::int64_t channels,
                              std::optional<std::int64_t> size, std::int64_t default_size);

@@ -81,7 +81,7 @@ struct RecipeData {
   std::string fingerprint{};
   bool is_split_at_random = false;       ///< otherwise the folder has its own split
   double seconds_to_open = 0;            ///< time taken to find, list and open the data
-  std::optional<TensorParts> tensors{};  ///< in the place of images (Recipe::make_tensor_task)
+  std::optional<TensorParts> tensors{};  ///< replaces the images (Recipe::make_tensor_task)
 
   std::int64_t training_samples() const { return tensors ? tensors->train->size() : train.size(); }
 };
@@ -139,14 +139,15 @@ struct Recipe {
   /// The largest number of stages that OutputTask::stages() supports; 0: the model cannot be cut.
   int max_stages = 0;
   std::function<std::unique_ptr<Task>(const TaskOptions& options)> make_task{};
-  /// In the place of make_task if the data are RecipeData::tensors.
+  /// Replaces make_task if the data are RecipeData::tensors.
   std::function<std::unique_ptr<BatchTask<Tensors>>(const TaskOptions& options)> make_tensor_task{};
   /// Names for RecipeChoices::model; empty: the recipe has one model.
   std::vector<std::string> models{};
   /// Whether RecipeChoices::program can replace the model.
   bool takes_program = false;
-  /// Whether the recipe has no model of its own and can only train RecipeChoices::program, which
-  /// returns its loss and may have RecipeChoices::inputs. Its task is no OutputTask.
+  /// Whether the recipe requires RecipeChoices::program, because it has no model of its own. The
+  /// program returns its loss, and RecipeChoices::inputs may say which of its inputs get images.
+  /// The recipe's task is not an OutputTask.
   bool needs_program = false;
   /// Returns the recipe for other choices. Empty if the recipe has one model of one size. Throws
   /// ConfigError for a model that is not among `models`, and for a size that the model does not

@@ -103,6 +103,11 @@ RecipeData load_own_parts(const RecipeDataOptions& options, const TensorPartName
                                     " and ", names.validation,
                                     ", which are the split; remove the validation fraction"));
   }
+  if (options.whole) {
+    throw ConfigError(lockstep::str(
+        kTensorOwner, ": ", path.string(), " has ", names.train, " and ", names.validation,
+        ", which are not taken together; give the path of one of them"));
+  }
   const TensorPart train = open_part(path / names.train, program, inputs);
   const TensorPart validation = open_part(path / names.validation, program, inputs);
   return {.description =
@@ -137,6 +142,10 @@ RecipeData load_tensor_split(const RecipeDataOptions& options, const std::string
     return load_own_parts(options, *names, path, program, inputs);
   }
   const TensorPart all = open_part(path, program, inputs);
+  if (options.whole) {
+    return {.description = name_of_path(path),
+            .tensors = TensorParts{.train = all.rows, .validation = all.rows}};
+  }
   const std::int64_t samples = all.rows->size();
   const std::int64_t validated = validation_count(samples, options, kTensorOwner, "sample");
   tell_user(options,
@@ -147,6 +156,10 @@ RecipeData load_tensor_split(const RecipeDataOptions& options, const std::string
           .fingerprint = fingerprint_of(lockstep::str(all.content, options.seed, ' ', validated)),
           .is_split_at_random = true,
           .tensors = split_rows(all.rows, validated, options.seed)};
+}
+
+bool has_own_tensor_parts(const fs::path& path) {
+  return !validation_parts(path, "").empty() || !validation_parts(path, kTensorEnding).empty();
 }
 
 }  // namespace lockstep::recipes

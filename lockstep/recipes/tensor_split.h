@@ -1,6 +1,7 @@
 // Tensors in files, prepared for a recipe: split into training and validation samples.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,12 @@ namespace lockstep::recipes {
 /// which part is ignored.
 ///
 /// Throws ConfigError without a directory, for tensors that are not the program's inputs, for a
-/// fraction that leaves a part without samples, and for a fraction if the folder has its own split.
-/// Throws the errors of map_tensors().
+/// fraction that leaves a part without samples, and for a fraction or RecipeDataOptions::whole if
+/// the folder has its own split. Throws the errors of map_tensors().
 RecipeData load_tensor_split(const RecipeDataOptions& options, const std::string& program,
                              const std::vector<program::TensorSignature>& inputs);
+
+/// Whether `path` is a folder whose samples are in parts of their own, rather than split at random.
+bool has_own_tensor_parts(const std::filesystem::path& path);
 
 }  // namespace lockstep::recipes

@@ -46,6 +46,17 @@ std::string opened(double width, double height, std::string_view name) {
              "\" role=\"img\" aria-label=\"", escaped(name), "\">\n");
 }
 
+std::string style_sheet(std::string_view shapes, std::string (&colors)(const Palette&)) {
+  return str("<style>\ntext{font:12px system-ui,sans-serif}", shapes, '\n',
+             for_both_schemes(colors), "</style>\n");
+}
+
+std::string for_both_schemes(std::string (&colors)(const Palette&)) {
+  return str(colors(kLight), "@media (prefers-color-scheme:dark){\n", colors(kDark), "}\n");
+}
+
+std::string background() { return "<rect width=\"100%\" height=\"100%\" class=\"back\"/>\n"; }
+
 std::string text_at(double x, double y, std::string_view classes, std::string_view text) {
   return str("<text x=\"", number(x), "\" y=\"", number(y), "\" class=\"", classes, "\">",
              escaped(text), "</text>\n");

@@ -42,6 +42,13 @@ std::string fitted(std::string_view text, double width);
 
 /// The opening tag of a picture with the given name.
 std::string opened(double width, double height, std::string_view name);
+/// The style sheet of a picture: `shapes` are its rules without colors, and `colors` returns those
+/// of one scheme, among them the fill of the class `back`.
+std::string style_sheet(std::string_view shapes, std::string (&colors)(const Palette&));
+/// The rules that `colors` returns, for light screens and for dark ones.
+std::string for_both_schemes(std::string (&colors)(const Palette&));
+/// A rectangle of the class `back` behind the whole picture.
+std::string background();
 /// A text, which is escaped here, and a thin line.
 std::string text_at(double x, double y, std::string_view classes, std::string_view text);
 std::string line_between(double x1, double y1, double x2, double y2);

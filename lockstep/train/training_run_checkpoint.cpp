@@ -68,17 +68,43 @@ std::map<std::string, std::string> recipe_options_in(const CheckpointInfo& check
   return options;
 }
 
-// CheckpointError if the run was trained with a split of the images other than `now`. A checkpoint
+// How the recipe options of a run differ from those of its checkpoint.
+struct RecipeDifference {
+  std::vector<std::string> texts{};  // "program old.pt2 (now new.pt2)"
+  std::vector<std::string> names{};  // "RunInfo::recipe_options[program]"
+};
+
+RecipeDifference recipe_difference(const std::map<std::string, std::string>& before,
+                                   const std::map<std::string, std::string>& now) {
+  std::set<std::string> names;
+  for (const auto* options : {&before, &now}) {
+    for (const auto& [name, value] : *options) names.insert(name);
+  }
+  const auto value_in = [](const std::map<std::string, std::string>& options,
+                           const std::string& name) {
+    const auto found = options.find(name);
+    return found == options.end() ? "none" : found->second;
+  };
+  RecipeDifference difference;
+  for (const std::string& name : names) {
+    const std::string old = value_in(before, name), value = value_in(now, name);
+    if (old == value) continue;
+    difference.texts.push_back(lockstep::str(name, " ", old, " (now ", value, ")"));
+    difference.names.push_back(lockstep::str("RunInfo::recipe_options[", name, ']'));
+  }
+  return difference;
+}
+
+// CheckpointError if the run was trained with a split of the samples other than `now`. A checkpoint
 // without a split is not checked.
 void require_same_split(const CheckpointInfo& checkpoint, const std::string& now) {
   const auto before = checkpoint.settings.find(kSplit);
   if (before == checkpoint.settings.end() || before->second == now) return;
   throw CheckpointError(
-      "the checkpoint was trained with another split of the images, so that some of those that it "
-      "was trained on would now be validated on; split the images as before (RunInfo::split), "
+      "the checkpoint was trained with another split of the samples, so that some of those that it "
+      "was trained on would now be validated on; split the samples as before (RunInfo::split), "
       "or begin a new run with the checkpoint's weights. Earlier versions of Lockstep split "
-      "folders "
-      "of several classes in another way");
+      "folders of images of several classes in another way");
 }
 
 // Indices that all ranks had taken when the checkpoint was written. Nothing if the checkpoint lacks
@@ -175,19 +201,19 @@ CheckpointInfo TrainingRun::read_checkpoint(NamedTensors& of_optimizer) {
   RunState state{.training = training_state(of_optimizer),
                  .takes = [this](const std::string& name) { return plan_.is_own_state(name); }};
   CheckpointInfo checkpoint;
-  std::vector<std::string> differences;
+  RecipeDifference difference;
   try {
     checkpoint =
         load_run(path, task_.module(), state, info_.recipe, [&](const CheckpointInfo& saved) {
           plan_.require_same_optimizers(saved.settings, path.string());
           const std::map<std::string, std::string> before = recipe_options_in(saved);
-          if (!before.empty()) differences = differing(before, info_.recipe_options);
+          if (!before.empty()) difference = recipe_difference(before, info_.recipe_options);
         });
   } catch (const CheckpointError& error) {
     // With another network, the name of the first tensor that does not fit says little.
-    if (differences.empty()) throw;
-    throw CheckpointError(lockstep::str(path.string(), " was trained with ", join(differences),
-                                        "; give the same RunInfo::recipe_options as before (",
+    if (difference.names.empty()) throw;
+    throw CheckpointError(lockstep::str(path.string(), " was trained with ", join(difference.texts),
+                                        "; give the same ", join(difference.names), " as before (",
                                         first_line(error), ")"));
   }
   std::ranges::move(state.taken, std::back_inserter(of_optimizer));

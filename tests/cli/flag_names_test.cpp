@@ -20,6 +20,12 @@ TEST(FlagNames, ReplaceTheOptionsOfAMessage) {
       {"error: TrainerOptions::resume: none", "error: --resume: none"},
       {"a folder (DataRequest::directory)", "a folder (--data)"},
       {"as before (RunInfo::split)", "as before (--data, --seed and --val-fraction)"},
+      // A resumed run that differs from its checkpoint in these options of a program, and not in
+      // others.
+      {"give the same RunInfo::recipe_options[inputs], RunInfo::recipe_options[program] as "
+       "before",
+       "give the same --inputs, --program as before"},
+      {"RunInfo::recipe_options[width]", "RunInfo::recipe_options[width]"},
       {"", ""},
       {"no option", "no option"},
       // The longest one counts.
@@ -57,7 +63,11 @@ TEST(FlagNames, AreThoseOfTheirOptions) {
       {"LoaderOptions::on_corrupt_image", "--on-corrupt-image"},
       {"PackedImagesOptions::exif_transpose", "--exif-transpose"},
       {"PlateauOptions::monitor", "--plateau"},
-      {"RunInfo::recipe_options", "--model and --image-size"},
+      {"RunInfo::recipe_options[image_size]", "--image-size"},
+      {"RunInfo::recipe_options[images]", "--data"},
+      {"RunInfo::recipe_options[inputs]", "--inputs"},
+      {"RunInfo::recipe_options[model]", "--model"},
+      {"RunInfo::recipe_options[program]", "--program"},
       {"RunInfo::split", "--data, --seed and --val-fraction"},
       {"StrategyOptions::find_unused_parameters", "--find-unused-parameters"},
       {"TrainerOptions::cuda_graph", "--cuda-graph"},

@@ -388,6 +388,20 @@ class TrainedPrograms(unittest.TestCase):
             self.assert_close(self.train_on_tokens(f"tokens_{way}", "--json", report, *options), expected, way)
             self.assertAlmostEqual(self.validation_loss(report), loss, 5, way)
 
+    def evaluated(self, out, *words):
+        """The loss of the run `out` as `lockstep evaluate` computes it."""
+        result = self.run_program("evaluate", self.folder / out, *words, "--threads", 1, "--accelerator", "cpu",
+                                  "--json", self.folder / "evaluated.json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads((self.folder / "evaluated.json").read_text())["loss"]
+
+    def test_evaluate_computes_the_loss_of_the_run(self):
+        self.train_on_tokens("tokens_evaluated", "--json", self.folder / "tokens_evaluated.json")
+        self.assertEqual(self.evaluated("tokens_evaluated"), self.validation_loss("tokens_evaluated.json"))
+        self.train("photo", "photo_evaluated", "--inputs", "pixel_values=images,labels=labels", *self.SGD,
+                   "--json", self.folder / "photo_evaluated.json", recipe="program")
+        self.assertEqual(self.evaluated("photo_evaluated"), self.validation_loss("photo_evaluated.json"))
+
     def test_a_run_on_tensors_goes_on_exactly(self):
         whole = self.train_on_tokens("tokens_whole", "--max-steps", 8)
         self.train_on_tokens("tokens_parts", "--max-steps", 3)
@@ -409,7 +423,8 @@ class TrainedPrograms(unittest.TestCase):
                                 "--out", self.folder / "from_arrays", "--batch-size", 8, "--accelerator", "cpu",
                                 *self.SGD, "--resume", "--seed", 1)
         self.assertNotEqual(seed.returncode, 0)
-        self.assertIn("another split", seed.stderr)
+        self.assertIn("another split of the samples", seed.stderr)
+        self.assertNotIn("--model", seed.stderr)
 
     def test_images_with_labels(self):
         data = self.folder / "mnist"
@@ -455,8 +470,6 @@ class TrainedPrograms(unittest.TestCase):
         self.assertIn("does not use its input 'input_ids'", refusal("one_tensor", "--data", tokens))
         self.assertIn("--loader cuda is about images", refusal("language", "--data", tokens, "--loader", "cuda"))
         self.train_on_tokens("evaluated")
-        self.assertIn("whose model returns a loss and no predictions",
-                      refusal(None, command=("evaluate", self.folder / "evaluated/checkpoint.safetensors")))
         self.assertIn("whose model returns a loss and no predictions",
                       refusal(None, self.folder / "images/0/0.png",
                               command=("predict", self.folder / "evaluated/checkpoint.safetensors")))

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -143,6 +144,49 @@ TEST(GraphCuts, AreFreeBeforeNewTensors) {
     EXPECT_THAT(cuts[1].obstacle, IsEmpty()) << target;
     EXPECT_THAT(cuts[2].obstacle, HasSubstr("'v1' is changed in place after it")) << target;
   }
+}
+
+// The stage that has the argument is not the one that makes what is written to it.
+TEST(GraphCuts, AreNowhereInAProgramThatWritesToItsArgument) {
+  CutGraph graph;
+  const auto x = graph.input("x");
+  const auto sum = graph.call("add.Tensor", {of("self", x), of("other", x)});
+  graph.output(graph.call("neg.default", {of("self", sum)}));
+  EXPECT_EQ(program::changed_argument(graph.program), nullptr);
+  EXPECT_THAT(cuts_of(graph.program)[1].obstacle, IsEmpty());
+  graph.output(sum);
+  graph.program.outputs.back().kind = OutputSpec::Kind::kUserMutation;
+  graph.program.outputs.back().target = x;
+  ASSERT_NE(program::changed_argument(graph.program), nullptr);
+  EXPECT_EQ(*program::changed_argument(graph.program), "x");
+  for (const Cut& cut : cuts_of(graph.program)) {
+    EXPECT_EQ(cut.obstacle, "the program changes its argument 'x'");
+  }
+}
+
+// A damaged file may claim any size.
+TEST(GraphCuts, CountBytesWithoutOverflow) {
+  constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  CutGraph graph;
+  const auto x = graph.input("x");
+  const auto a = graph.call("neg.default", {of("self", x)});
+  const auto b = graph.call("abs.default", {of("self", x)});
+  graph.output(graph.call("add.Tensor", {of("self", a), of("other", b)}));
+  const auto bytes_with = [&](std::int64_t first, std::int64_t second) {
+    for (const std::string& name : {a, b}) {
+      graph.program.graph.tensors[name].sizes = {{first, ""}, {second, ""}};
+    }
+    return program::bytes_of(graph.program.graph, a);
+  };
+  EXPECT_EQ(bytes_with(2, 3), 24);
+  EXPECT_EQ(cuts_of(graph.program)[2].bytes, 48);
+  EXPECT_EQ(bytes_with(largest, 2), largest);
+  EXPECT_EQ(cuts_of(graph.program)[2].bytes, largest);
+  EXPECT_EQ(bytes_with(std::int64_t{1} << 61, 1), largest);
+  EXPECT_EQ(bytes_with(std::int64_t{1} << 60, 1), std::int64_t{1} << 62);
+  EXPECT_EQ(cuts_of(graph.program)[2].bytes, largest) << "of two tensors";
+  EXPECT_EQ(bytes_with(largest, 0), 0);
+  EXPECT_EQ(bytes_with(-1, 2), 0);
 }
 
 TEST(GraphCuts, HaveWhatCrosses) {

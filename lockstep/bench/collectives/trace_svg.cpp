@@ -33,12 +33,11 @@ std::string rules_of(const svg::Palette& palette) {
 }
 
 std::string style() {
-  return str(
-      "<style>\ntext{font:12px system-ui,sans-serif}.t{font-size:16px;font-weight:600}"
+  return svg::style_sheet(
+      ".t{font-size:16px;font-weight:600}"
       ".m{text-anchor:middle}.e{text-anchor:end}.l,.a{fill:none}.a{stroke-width:1.8}"
-      ".o{stroke-dasharray:5 3}.n{font-weight:600;paint-order:stroke;stroke-width:4px}\n",
-      rules_of(svg::kLight), "@media (prefers-color-scheme:dark){\n", rules_of(svg::kDark),
-      "}\n</style>\n");
+      ".o{stroke-dasharray:5 3}.n{font-weight:600;paint-order:stroke;stroke-width:4px}",
+      rules_of);
 }
 
 class Picture {
@@ -66,8 +65,7 @@ class Picture {
   std::string draw() {
     out_ << svg::opened(width_, height_, title_of(run_)) << style();
     draw_heads();
-    out_ << "<rect width=\"100%\" height=\"100%\" class=\"back\"/>\n"
-         << svg::text_at(16, 28, "t", title_of(run_))
+    out_ << svg::background() << svg::text_at(16, 28, "t", title_of(run_))
          << svg::text_at(16, 48, "s",
                          str("An arrow is a message, its label the piece of the tensor",
                              names_.pieces() > 1 ? str(" (0 to ", names_.pieces() - 1, ")") : "",

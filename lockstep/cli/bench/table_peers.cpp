@@ -8,6 +8,7 @@
 #include <fstream>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/run_executable.h>
@@ -110,8 +111,10 @@ std::vector<std::string> peer_command(const BenchTableArguments& arguments,
   add("--precision", arguments.train.precision);
   if (way.peer->strategy == "dp") add("--devices", way.ranks);
   if (settings.channels_last) words.emplace_back("--channels-last");
-  for (const auto& [name, value] : settings.recipe->choices) {
-    add(name == recipes::kImageSizeChoice ? "--image-size" : "--model", value);
+  for (const auto& [name, option] : {std::pair{recipes::kImageSizeChoice, "--image-size"},
+                                     std::pair{recipes::kModelChoice, "--model"}}) {
+    const auto choice = settings.recipe->choices.find(name);
+    if (choice != settings.recipe->choices.end()) add(option, choice->second);
   }
   if (const auto data = data_of_peer(settings)) add("--data", data->string());
   add("--json", report.string());

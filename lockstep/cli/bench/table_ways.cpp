@@ -173,8 +173,19 @@ std::vector<std::string> parse_kernels(const BenchTableArguments& arguments,
   return parse_names("--kernels", arguments.kernels.value_or("fused"), {"fused", "libtorch"});
 }
 
-std::vector<std::int64_t> parse_peer_workers(const BenchTableArguments& arguments) {
+// PyTorch's programs have the networks of the recipes, and cannot run an exported one.
+void require_peers(const BenchTableArguments& arguments, const recipes::Recipe& recipe) {
+  if (!recipe.needs_program && !arguments.train.of_recipe.program) return;
+  throw ConfigError(lockstep::str(
+      kTableCommand, ": --with-peers cannot be combined with ",
+      recipe.needs_program ? "recipe " + recipe.name : "--program",
+      ", because PyTorch's programs train only the recipes' own networks; remove --with-peers"));
+}
+
+std::vector<std::int64_t> parse_peer_workers(const BenchTableArguments& arguments,
+                                             const recipes::Recipe& recipe) {
   if (arguments.with_peers) {
+    require_peers(arguments, recipe);
     return parse_counts("--peer-workers", arguments.peer_workers.value_or("0"), 0, 1024);
   }
   if (arguments.peer_workers) {
@@ -194,7 +205,7 @@ TableAxes parse_axes(const BenchTableArguments& arguments, const TableMachine& m
           .strategies = parse_names("--strategies", arguments.strategies, strategy_names()),
           .loaders = parse_names("--loaders", arguments.loaders, loader_engine_names()),
           .kernels = parse_kernels(arguments, recipe),
-          .peer_workers = parse_peer_workers(arguments)};
+          .peer_workers = parse_peer_workers(arguments, recipe)};
 }
 
 }  // namespace

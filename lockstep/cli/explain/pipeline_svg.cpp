@@ -62,12 +62,11 @@ std::string pipeline_rules(const svg::Palette& palette) {
 }
 
 std::string pipeline_style() {
-  return str(
-      "<style>\ntext{font:12px system-ui,sans-serif}.t{font-size:16px;font-weight:600}"
+  return svg::style_sheet(
+      ".t{font-size:16px;font-weight:600}"
       ".m{text-anchor:middle;font-size:10px}.n{font-size:10px}.e{text-anchor:end}.l{fill:none}"
-      ".idle{opacity:.45}.later{fill-opacity:.5}.c{font:11px ui-monospace,monospace}\n",
-      pipeline_rules(svg::kLight), "@media (prefers-color-scheme:dark){\n",
-      pipeline_rules(svg::kDark), "}\n</style>\n");
+      ".idle{opacity:.45}.later{fill-opacity:.5}.c{font:11px ui-monospace,monospace}",
+      pipeline_rules);
 }
 
 // Draws from top to bottom; the height is known only at the end.
@@ -101,8 +100,8 @@ class PipelineDrawing {
       y_ += 18;
       out_ << svg::text_at(kEdge, y_, "s", note);
     }
-    return svg::opened(width_, y_ + kEdge, picture_.title) + pipeline_style() +
-           "<rect width=\"100%\" height=\"100%\" class=\"back\"/>\n" + out_.str() + "</svg>\n";
+    return svg::opened(width_, y_ + kEdge, picture_.title) + pipeline_style() + svg::background() +
+           out_.str() + "</svg>\n";
   }
 
  private:

@@ -36,8 +36,8 @@ void add_program_draw_options(CLI::App& command, ProgramDrawArguments& to) {
       ->transform(whole_number<int>());
   command
       .add_option("--stages", to.stages,
-                  str("Show where `train --strategy pipeline` cuts the program into so many "
-                      "stages, 2 to ",
+                  str("Show the cuts that `train --strategy pipeline` makes for this number of "
+                      "stages, from 2 to ",
                       kMostDrawnStages))
       ->transform(whole_number<int>());
   for (CLI::Option* option : command.get_options()) option->check(not_empty());

@@ -10,6 +10,7 @@
 #include <lockstep/cli/exported/program_drawings.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/formats/printable.h>
 #include <lockstep/program/choose_cuts.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
@@ -20,14 +21,20 @@ namespace {
 // Looking for cuts takes time and memory proportional to the square of the number of nodes.
 constexpr std::size_t kMostNodesToCut = 4000;
 
-// Where the strategy pipeline cuts a program.
+// The cuts that the strategy pipeline makes to get the number of stages that the user asks for.
+// ConfigError if it cannot cut the program.
 std::vector<NodeCut> cuts_in(const ProgramDrawArguments& arguments,
                              const program::ExportedGraph& program) {
   if (!arguments.stages) return {};
   if (program.graph.nodes.size() > kMostNodesToCut) {
     throw ConfigError(str("program draw: --stages: ", arguments.file, " has ",
-                          program.graph.nodes.size(), " nodes, but stages are shown of at most ",
-                          kMostNodesToCut, "; remove --stages"));
+                          program.graph.nodes.size(), " nodes, but only programs of at most ",
+                          kMostNodesToCut, " can be drawn in stages", "; remove --stages"));
+  }
+  if (const std::string* const argument = program::changed_argument(program)) {
+    throw ConfigError(str("program draw: --stages: ", arguments.file, " changes its argument '",
+                          formats::printable(*argument),
+                          "' in place, so that it cannot be cut; remove --stages"));
   }
   const auto cuts = program::cuts_of(program);
   std::vector<NodeCut> chosen;

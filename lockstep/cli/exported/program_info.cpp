@@ -15,8 +15,10 @@
 #include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/formats/printable.h>
 #include <lockstep/program/graph/modes.h>
 #include <lockstep/program/graph/pt2_file.h>
+#include <lockstep/program/graph/saturated.h>
 #include <lockstep/program/graph/signature.h>
 #include <lockstep/program/graph_cuts.h>
 #include <lockstep/report/json_report.h>
@@ -34,7 +36,7 @@ struct ProgramInfoArguments {
 struct Amount {
   std::int64_t tensors = 0;
   std::int64_t elements = 0;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;  // memory in the file, less than an expanded tensor seems to have
 };
 
 Amount amount_of_kind(const program::Pt2File& file, program::InputSpec::Kind kind) {
@@ -45,11 +47,9 @@ Amount amount_of_kind(const program::Pt2File& file, program::InputSpec::Kind kin
     const program::StoredTensor& tensor = file.state.at(input.target);
     if (std::find(known.begin(), known.end(), tensor.storage.data()) != known.end()) continue;
     known.push_back(tensor.storage.data());
-    const std::int64_t elements = program::elements_of(tensor);
     ++amount.tensors;
-    amount.elements += elements;
-    amount.bytes +=
-        elements * static_cast<std::int64_t>(program::scalar_type_info(tensor.dtype)->bytes);
+    amount.elements = program::saturated_sum(amount.elements, program::elements_of(tensor));
+    amount.bytes += static_cast<std::int64_t>(tensor.storage.size());
   }
   return amount;
 }
@@ -142,7 +142,12 @@ void run(const ProgramInfoArguments& arguments) {
   }
   std::cout << "stages      ";
   if (places.count == 0) {
-    std::cout << "the graph cannot be cut\n";
+    const std::string* const argument = program::changed_argument(file.program);
+    std::cout << "the graph cannot be cut"
+              << (argument == nullptr ? ""
+                                      : str(", because it changes its argument '",
+                                            formats::printable(*argument), "' in place"))
+              << '\n';
   } else {
     std::cout << amount_of(static_cast<std::int64_t>(places.count), "place") << " for a cut, "
               << report::bytes_text(static_cast<double>(places.least_bytes)) << " to "

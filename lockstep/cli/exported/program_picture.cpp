@@ -304,7 +304,7 @@ class PictureMaker {
       const auto cut = static_cast<std::size_t>(stage - 1);
       picture_.cuts.push_back({.box = picture_.boxes.size(), .bytes = cuts_[cut].bytes});
     }
-    // At the last level, what a module does itself is not told from what its modules do.
+    // The deepest level has one box for a module's own calls and those of the modules in it.
     const bool is_own = levels_of(path) < depth_ && parents_.contains(path);
     ProgramBox& box =
         add_box(is_own ? ProgramBox::Kind::kCalls : ProgramBox::Kind::kModule, std::string(path));

@@ -20,12 +20,11 @@ std::string program_rules(const svg::Palette& palette) {
 }
 
 std::string program_style() {
-  return str(
-      "<style>\ntext{font:12px system-ui,sans-serif}.t{font-size:14px;font-weight:600}"
+  return svg::style_sheet(
+      ".t{font-size:14px;font-weight:600}"
       ".n{font-weight:600}.e{text-anchor:end}.l,.d{fill:none}.d{stroke-dasharray:5 4}"
-      "g:hover>.l{stroke-width:3}\n",
-      program_rules(svg::kLight), "@media (prefers-color-scheme:dark){\n",
-      program_rules(svg::kDark), "}\n</style>\n");
+      "g:hover>.l{stroke-width:3}",
+      program_rules);
 }
 
 // The class of a module, or the module that made the calls itself.
@@ -61,8 +60,8 @@ class ProgramDrawing {
     const double width =
         std::max(right + kEdge, kLetter * static_cast<double>(picture_.title.size()) + 2 * kEdge);
     return svg::opened(width, bottom_ + kEdge, picture_.title) + program_style() +
-           "<rect width=\"100%\" height=\"100%\" class=\"back\"/>\n" +
-           svg::text_at(kEdge, 28, "t", picture_.title) + out_.str() + "</svg>\n";
+           svg::background() + svg::text_at(kEdge, 28, "t", picture_.title) + out_.str() +
+           "</svg>\n";
   }
 
  private:

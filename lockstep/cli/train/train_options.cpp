@@ -208,8 +208,9 @@ void add_computation_options(CLI::App& command, TrainArguments& to) {
   command.add_flag("--no-fused-kernels", to.no_fused_kernels,
                    "Use only LibTorch's operations (" + only_recipes(has_fused_kernels) +
                        "; by default, convolution, max-pool and ReLU run as one kernel on CPUs)");
-  add_integer(command, "--seed", to.seed,
-              "Seed for the initial weights, the order of the images and their augmentation")
+  add_integer(
+      command, "--seed", to.seed,
+      "Seed for the initial weights, the order of the samples and the augmentation of images")
       ->capture_default_str();
   add_determinism_options(command, to.limits);
 }
@@ -217,7 +218,7 @@ void add_computation_options(CLI::App& command, TrainArguments& to) {
 void add_length_options(CLI::App& command, TrainArguments& to) {
   const HelpGroup group(command, "Length of the run");
   add_integer(command, "--batch-size", to.batch_size,
-              "Images per batch, summed over all ranks (default: the recipe's)");
+              "Images or other samples per batch, summed over all ranks (default: the recipe's)");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs (default: the recipe's)");
   add_integer(
       command, "--accumulate-grad-batches", to.accumulate_grad_batches,

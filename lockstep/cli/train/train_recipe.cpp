@@ -130,7 +130,8 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
       ->type_name("FILE");
   command.add_option(
       "--val-fraction", to.val_fraction,
-      lockstep::str("Share of the images of a folder or pack held out for validation (",
+      lockstep::str("Share of the samples, such as the images of a folder or pack, held out for "
+                    "validation (",
                     only_split_images(), ", default ", recipes::kValidationFraction, ")"));
   command
       .add_option(

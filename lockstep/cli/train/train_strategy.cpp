@@ -185,7 +185,7 @@ void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   if (settings.has_pipeline && settings.batch_per_rank < settings.strategy_options.micro_batches) {
     throw ConfigError(lockstep::str("train: --batch-size ", settings.global_batch,
                                     " gives each pipeline ", settings.batch_per_rank,
-                                    " images, fewer than --micro-batches ",
+                                    " samples, fewer than --micro-batches ",
                                     settings.strategy_options.micro_batches));
   }
   settings.workers_per_rank =

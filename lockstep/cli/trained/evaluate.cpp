@@ -31,6 +31,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/data/loader/loader.h>
+#include <lockstep/data/samplers/sampler.h>
 #include <lockstep/optim/options.h>
 #include <lockstep/report/contact_sheet.h>
 #include <lockstep/report/csv_cell.h>
@@ -39,6 +41,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/text.h>
+#include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/task/metrics.h>
 #include <lockstep/train/task/standard_metrics.h>
 
@@ -55,6 +58,7 @@ struct EvaluateArguments {
   ComputeArguments compute;
   EvaluatedDataArguments data;
   std::int64_t worst = 16;
+  bool has_worst = false;  ///< whether the user has given it
   std::string sheet;
   std::string csv;
   std::string json;
@@ -265,20 +269,26 @@ nlohmann::ordered_json json_of(const TrainedModel& model, const EvaluatedImage& 
   return json;
 }
 
+// What the results are of.
+nlohmann::ordered_json evaluation_json(const TrainedModel& model, const EvaluatedData& data) {
+  nlohmann::ordered_json json = checkpoint_json(model);
+  json["recipe"] = model.recipe.name;
+  json["recipe_options"] = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : model.recipe.choices) json["recipe_options"][name] = value;
+  json["averaged"] = model.averaged;
+  json["dataset"] = data.description;
+  json["split"] = data.split;
+  return json;
+}
+
 void write_evaluation(const EvaluateArguments& arguments, const TrainedModel& model,
                       const EvaluatedData& data, const EvaluatedModel& result,
                       const std::vector<EvaluatedImage>& worst) {
   using Json = nlohmann::ordered_json;
-  Json json = checkpoint_json(model);
-  json.update(Json{{"recipe", model.recipe.name},
-                   {"recipe_options", Json::object()},
-                   {"averaged", model.averaged},
-                   {"dataset", data.description},
-                   {"split", data.split},
-                   {"images", result.evaluation.samples},
-                   {"unreadable", Json::array()},
-                   {"loss", result.evaluation.loss}});
-  for (const auto& [name, value] : model.recipe.choices) json["recipe_options"][name] = value;
+  Json json = evaluation_json(model, data);
+  json["images"] = result.evaluation.samples;
+  json["unreadable"] = Json::array();
+  json["loss"] = result.evaluation.loss;
   for (const CorruptImage& image : result.unreadable) {
     json["unreadable"].push_back({{"index", image.index}, {"reason", with_flags(image.reason)}});
   }
@@ -297,6 +307,64 @@ void write_evaluation(const EvaluateArguments& arguments, const TrainedModel& mo
   }
   json["worst"] = Json::array();
   for (const EvaluatedImage& image : worst) json["worst"].push_back(json_of(model, image));
+  report::write_text_file(arguments.json, bench::json_text(json));
+}
+
+template <BatchOfTensors B>
+Evaluation evaluate_batches(const TrainedModel& model, BatchLoader<B> loader,
+                            torch::Device device) {
+  auto& task = dynamic_cast<BatchTask<B>&>(*model.loss_task);
+  Metrics metrics(task.metrics());
+  const torch::NoGradGuard no_grad;
+  const AutocastScope autocast(precision_of_run(model), device.type());
+  for (B batch; loader.next(batch);) task.evaluation_step(batch, metrics);
+  return metrics.mean();
+}
+
+// Evaluates a model that computes its own loss, in the batches of the run's evaluations.
+Evaluation evaluate_loss(const EvaluateArguments& arguments, const TrainedModel& model,
+                         const EvaluatedData& data, torch::Device device) {
+  prepare_module(model, device);
+  LoaderOptions options = loading_of_run(model, arguments.compute, device);
+  options.threads = arguments.compute.workers;
+  if (data.tensors) {
+    options.dtype = LoaderOptions().dtype;  // that of images
+    const EvaluationSampler sampler(data.tensors->size(), 0, 1);
+    return evaluate_batches(model, BatchLoader<Tensors>(data.tensors, sampler, options), device);
+  }
+  const EvaluationSampler sampler(data.images.size(), 0, 1);
+  return evaluate_batches(
+      model, Loader(data.images, sampler, model.recipe.test_augmentation, options), device);
+}
+
+// ConfigError for an option that needs the loss of each sample, or predictions.
+void check_loss_outputs(const EvaluateArguments& arguments, const TrainedModel& model) {
+  const auto refuse = [&](bool is_given, const char* option) {
+    if (!is_given) return;
+    throw ConfigError(str(kEvaluate, ": ", option, " has no effect on recipe ", model.recipe.name,
+                          ", whose model returns one loss for a batch; remove ", option));
+  };
+  refuse(arguments.has_worst, "--worst");
+  refuse(!arguments.sheet.empty(), "--sheet");
+  refuse(!arguments.csv.empty(), "--csv");
+}
+
+void run_evaluate_loss(const EvaluateArguments& arguments, const TrainedModel& model,
+                       torch::Device device) {
+  check_loss_outputs(arguments, model);
+  const EvaluatedData data = load_evaluated_data(kEvaluate, arguments.data, model);
+  const Evaluation evaluation = evaluate_loss(arguments, model, data, device);
+  std::cout << "checkpoint " << checkpoint_text(model) << '\n'
+            << model.recipe.name << ": " << data.description << ", " << data.split << ": "
+            << amount_of(evaluation.samples, "sample") << ", "
+            << report::evaluation_text(evaluation) << (model.averaged ? ", averaged weights" : "")
+            << '\n';
+  report::flush_output(std::cout);
+  if (arguments.json.empty()) return;
+  nlohmann::ordered_json json = evaluation_json(model, data);
+  json["samples"] = evaluation.samples;
+  json["loss"] = evaluation.loss;
+  for (const MetricValue& value : evaluation.values) json[value.name] = value.value;
   report::write_text_file(arguments.json, bench::json_text(json));
 }
 
@@ -323,7 +391,9 @@ void run_evaluate(const EvaluateArguments& arguments) {
   check_evaluated_data(kEvaluate, arguments.data);
   const std::filesystem::path sheet_file = check_outputs(arguments);
   const torch::Device device = resolve_compute(kEvaluate, arguments.compute);
-  TrainedModel model = load_trained(arguments.trained, /*is_fused=*/device.is_cpu());
+  TrainedModel model = load_trained(arguments.trained, /*is_fused=*/device.is_cpu(),
+                                    /*takes_losses=*/true);
+  if (model.loss_task) return run_evaluate_loss(arguments, model, device);
   const EvaluatedData data = load_evaluated_data(kEvaluate, arguments.data, model);
   WorstImages worst(arguments.worst, !sheet_file.empty());
   std::optional<report::ContactSheet> sheet;  // made first: it refuses to become too large
@@ -357,17 +427,17 @@ void run_evaluate(const EvaluateArguments& arguments) {
 
 void add_evaluate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      kEvaluate, "Evaluate a trained network on images with known classes, class by class");
+      kEvaluate,
+      "Evaluate a trained network on images with known classes, class by class, or compute the "
+      "loss of a program");
   const auto to = std::make_shared<EvaluateArguments>();
   add_trained_options(*command, to->trained);
   add_evaluated_data_options(*command, to->data);
   add_compute_options(*command, to->compute);
-  command
-      ->add_option(
-          "--worst", to->worst,
-          "Number of images with the largest losses to list (the terminal shows at most 5)")
-      ->capture_default_str()
-      ->transform(whole_number<std::int64_t>());
+  CLI::Option* const worst = command->add_option(
+      "--worst", to->worst,
+      "Number of images with the largest losses to list (the terminal shows at most 5)");
+  worst->capture_default_str()->transform(whole_number<std::int64_t>());
   command
       ->add_option("--sheet", to->sheet,
                    "Also draw the images with the largest losses, as the network sees them, in "
@@ -380,7 +450,10 @@ void add_evaluate_command(CLI::App& app) {
   command->add_option("--json", to->json, "Also write the results to this JSON file")
       ->type_name("FILE")
       ->check(not_empty());
-  command->callback([to] { run_evaluate(*to); });
+  command->callback([to, worst] {
+    to->has_worst = worst->count() > 0;
+    run_evaluate(*to);
+  });
 }
 
 }  // namespace lockstep::cli

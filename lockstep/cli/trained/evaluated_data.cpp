@@ -19,6 +19,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/data/datasets/open_images.h>
 #include <lockstep/recipes/folder_split.h>
+#include <lockstep/recipes/tensor_split.h>
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/terminal.h>
 
@@ -43,19 +44,28 @@ Number number_of(const TrainedModel& model, const char* name, const std::string&
       lockstep::str(model.weights, ": its ", name, " must be a number, got '", text, "'"));
 }
 
-// Whether all images of the folder or pack can be taken, whatever their part.
+// Whether the images are those of a data set, although the recipe takes any folder.
+bool has_known_images(const recipes::Recipe& recipe) {
+  return recipe.choices.contains(recipes::kImagesChoice);
+}
+
+// Whether all samples of the folder or file can be taken, whatever their part.
 bool has_whole(const recipes::Recipe& recipe, const std::optional<std::string>& directory) {
+  if (has_known_images(recipe)) return false;
   return recipe.splits_folder || (directory && recipes::holds_packs(*directory));
 }
 
-bool has_own_parts(const std::optional<std::string>& directory) {
-  return directory && recipes::has_own_parts(*directory);
+bool has_own_parts(const recipes::Recipe& recipe, const std::optional<std::string>& directory) {
+  if (!directory) return false;
+  return recipe.make_tensor_task ? recipes::has_own_tensor_parts(*directory)
+                                 : recipes::has_own_parts(*directory);
 }
 
 // Whether photographs are turned upright: by default as in the run, unless they are decoded.
 bool are_turned(const EvaluatedDataArguments& arguments, const TrainedModel& model,
                 const std::optional<std::string>& directory) {
   if (arguments.exif_transpose) return true;
+  if (model.recipe.make_tensor_task) return false;
   const bool are_pixels = directory && recipes::holds_packed_pixels(*directory);
   return !are_pixels && model.note(kExifTransposeNote) != nullptr;
 }
@@ -65,13 +75,18 @@ ImageReader::Decoding decoding_of(const std::string& command, const TrainedModel
   return word == nullptr ? ImageReader::Decoding::kExact : parse_decoding_option(command, *word);
 }
 
-// The folder of the run's images, or that of --data.
+// The folder of the run's samples, or that of --data.
 std::optional<std::string> directory_of(const std::string& command,
                                         const EvaluatedDataArguments& arguments,
                                         const TrainedModel& model) {
   if (arguments.data) return arguments.data;
   if (const std::string* const noted = model.note(kDataNote)) return *noted;
-  if (!model.recipe.splits_folder) return std::nullopt;
+  if (!model.recipe.splits_folder || has_known_images(model.recipe)) return std::nullopt;
+  if (model.recipe.make_tensor_task) {
+    throw ConfigError(lockstep::str(command, ": ", model.weights,
+                                    " does not say which tensors the run was trained on; give "
+                                    "--data PATH, a .safetensors file or a folder of .npy files"));
+  }
   throw ConfigError(lockstep::str(command, ": ", model.weights,
                                   " does not say which images the run was trained on; give --data "
                                   "PATH, a folder of images with a folder for each class, or a "
@@ -81,21 +96,30 @@ std::optional<std::string> directory_of(const std::string& command,
 std::string split_of(const std::string& command, const EvaluatedDataArguments& arguments,
                      const TrainedModel& model, const std::optional<std::string>& directory) {
   const bool whole = has_whole(model.recipe, directory);
-  const bool is_plain = arguments.data && whole && !has_own_parts(directory);
+  const bool is_plain = arguments.data && whole && !has_own_parts(model.recipe, directory);
   const std::string split = arguments.split.value_or(is_plain ? kAllParts : kValidationPart);
   if (split == kAllParts && !whole) {
     throw ConfigError(lockstep::str(
-        command, ": --split all is available only for ", join(recipes_with(evaluates_folder)),
-        " and packs; use --split validation or train with ", model.recipe.name));
+        command, ": --split all is available only for ", join(recipes_with(splits_folder)),
+        " and packs; use --split validation or train with ",
+        has_known_images(model.recipe) ? model.recipe.choices.at(recipes::kImagesChoice)
+                                       : model.recipe.name));
   }
   return split;
 }
 
-// Throws DataError if the run was trained on another split of the images.
+// Throws DataError if the run was trained on another split of the samples.
 void require_split_of_run(const std::string& command, const TrainedModel& model,
                           const recipes::RecipeData& data, const std::string& directory) {
   const std::string* const before = model.setting("split");
   if (!data.is_split_at_random || before == nullptr || *before == data.fingerprint) return;
+  if (data.tensors) {
+    throw DataError(lockstep::str(
+        command, ": the tensors in ", directory,
+        " do not have the names, types and shapes of the run's, so the samples that the network "
+        "was trained on cannot be identified; use --split all, or --data with samples that are new "
+        "to the network"));
+  }
   throw DataError(lockstep::str(
       command,
       recipes::holds_packs(directory) ? ": the images in " : ": the names of the images in ",
@@ -125,7 +149,7 @@ EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments
     options.seed = number_of<std::uint64_t>(model, "seed", *seed);
   }
   const std::string* const fraction = model.note(kValidationFractionNote);
-  if (fraction != nullptr && !has_own_parts(directory)) {
+  if (fraction != nullptr && !options.whole && !has_own_parts(model.recipe, directory)) {
     options.validation_fraction = number_of<double>(model, kValidationFractionNote, *fraction);
   }
   const recipes::RecipeData data = model.recipe.load_data(options);
@@ -134,6 +158,13 @@ EvaluatedData load_part(const std::string& command, const EvaluatedDataArguments
   if (!arguments.data && trained_on != nullptr && *trained_on != utf8_text(data.description)) {
     std::cerr << "note: the network was trained on " << *trained_on << " and is evaluated on "
               << data.description << std::endl;
+  }
+  if (data.tensors) {
+    return {.images = {},
+            .description = data.description,
+            .split = split,
+            .is_shuffled = data.is_split_at_random,
+            .tensors = split == kTrainPart ? data.tensors->train : data.tensors->validation};
   }
   return {.images = split == kTrainPart ? data.train : data.load_test(),
           .description = data.description,
@@ -168,7 +199,8 @@ void add_evaluated_data_options(CLI::App& command, EvaluatedDataArguments& to) {
   command
       .add_option("--data", to.data,
                   "Folder or pack of the images to evaluate on, or folder of a known data set's "
-                  "files (default: the run's)")
+                  "files; for program also a .safetensors file or a folder of .npy files "
+                  "(default: the run's)")
       ->type_name("PATH")
       ->check(not_empty());
   command
@@ -176,7 +208,7 @@ void add_evaluated_data_options(CLI::App& command, EvaluatedDataArguments& to) {
                   "Part to evaluate on: " + join(part_names()) +
                       " (default: validation, and all for a --data PATH without parts train and "
                       "val; all is for " +
-                      join(recipes_with(evaluates_folder)) + " and packs only)")
+                      join(recipes_with(splits_folder)) + " and packs only)")
       ->check(not_empty());
   add_max_image_pixels_option(command, to.max_image_pixels);
   command.add_flag("--exif-transpose", to.exif_transpose,

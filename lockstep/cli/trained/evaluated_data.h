@@ -1,13 +1,15 @@
-// The images on which a trained network is evaluated.
+// The images, or other samples, on which a trained network is evaluated.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/trained/trained_model.h>
+#include <lockstep/data/datasets/batch_dataset.h>
 #include <lockstep/data/datasets/dataset.h>
 #include <lockstep/formats/image.h>
 
@@ -30,10 +32,11 @@ void add_evaluated_data_options(CLI::App& command, EvaluatedDataArguments& to);
 void check_evaluated_data(const std::string& command, const EvaluatedDataArguments& arguments);
 
 struct EvaluatedData {
-  ImageDataset images;
+  ImageDataset images;       ///< without images if there are `tensors`
   std::string description;   ///< in words, without the part
   std::string split;         ///< "validation", "train" or "all"
   bool is_shuffled = false;  ///< whether the images are in the order of a split at random
+  std::shared_ptr<const BatchDataset<Tensors>> tensors{};  ///< for Recipe::make_tensor_task
 };
 
 /// Loads the part of the run's data set, or of --data, that the options name: by default the

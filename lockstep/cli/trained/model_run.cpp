@@ -41,12 +41,27 @@ bool is_channels_last(const TrainedModel& model) {
   return format == nullptr ? model.recipe.channels_last : *format == "channels-last";
 }
 
-Precision precision_of(const TrainedModel& model) {
+}  // namespace
+
+LoaderOptions loading_of_run(const TrainedModel& model, const ComputeArguments& arguments,
+                             torch::Device device) {
+  return {.batch_size = batch_size_of(model, arguments),
+          .channels_last = is_channels_last(model),
+          .dtype = image_type(precision_of_run(model), LoaderEngineKind::kNative),
+          .device = device};
+}
+
+Precision precision_of_run(const TrainedModel& model) {
   const std::string* const precision = model.setting("precision");
   return precision == nullptr ? Precision::k32 : parse_precision(*precision);
 }
 
-}  // namespace
+void prepare_module(const TrainedModel& model, torch::Device device) {
+  torch::nn::Module& module = model.module();
+  if (is_channels_last(model)) train::to_channels_last(module);
+  module.to(device);
+  module.eval();
+}
 
 void add_compute_options(CLI::App& command, ComputeArguments& to) {
   command
@@ -87,20 +102,14 @@ ModelRun::ModelRun(const TrainedModel& model, ImageDataset images, const Augment
                    const ComputeArguments& arguments, torch::Device device)
     : model_(model),
       dataset_(std::move(images)),
-      precision_(precision_of(model)),
+      precision_(precision_of_run(model)),
       device_(device),
       workers_(arguments.workers),
-      memory_{.batch_size = batch_size_of(model, arguments),
-              .channels_last = is_channels_last(model),
-              .dtype = image_type(precision_, LoaderEngineKind::kNative),
-              .device = device},
+      memory_(loading_of_run(model, arguments, device)),
       plan_(operators, dataset_.shape(),
             {.layout = memory_.channels_last ? data::Layout::kChannelsLast : data::Layout::kPlanar,
              .type = data::pixel_type(memory_.dtype)}) {
-  torch::nn::Module& module = model_.task->module();
-  if (memory_.channels_last) train::to_channels_last(module);
-  module.to(device_);
-  module.eval();
+  prepare_module(model_, device_);
   start_next();
 }
 

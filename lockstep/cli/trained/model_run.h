@@ -40,6 +40,17 @@ void add_compute_options(CLI::App& command, ComputeArguments& to);
 /// ConfigError, which begins with `command`.
 torch::Device resolve_compute(const std::string& command, const ComputeArguments& arguments);
 
+/// How the evaluations of the run loaded their batches, except for the threads. The images have the
+/// type that the run's precision rounds them to.
+LoaderOptions loading_of_run(const TrainedModel& model, const ComputeArguments& arguments,
+                             torch::Device device);
+
+/// The precision in which the evaluations of the run computed.
+Precision precision_of_run(const TrainedModel& model);
+
+/// Moves the model to `device`, in eval mode and in the memory format of the run.
+void prepare_module(const TrainedModel& model, torch::Device device);
+
 /// The images of a batch that could be read.
 struct ModelBatch {
   std::vector<std::int64_t> indices;  ///< in the data set

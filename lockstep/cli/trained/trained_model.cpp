@@ -115,14 +115,24 @@ void place_checkpoint(TrainedModel& model, const std::map<std::string, std::stri
 
 // The checkpoint's recipe with its choices; options of the user take precedence.
 recipes::Recipe recipe_of(const TrainedArguments& arguments, const std::string& weights,
-                          const TrainedBy& trained) {
+                          const TrainedBy& trained, bool takes_losses) {
   const std::string name = arguments.recipe.empty() ? trained.recipe : arguments.recipe;
   if (name.empty()) throw ConfigError(weights + " names no recipe; give --recipe");
-  if (recipes::find_recipe(name).needs_program) {
+  const bool returns_loss = recipes::find_recipe(name).needs_program;
+  if (returns_loss && !takes_losses) {
     throw ConfigError(lockstep::str(
         weights, " is of recipe ", name,
-        ", whose model returns a loss and no predictions; the losses of the run are in its "
-        "run.json, and Python's model loads the weights"));
+        ", whose model returns a loss and no predictions; `lockstep evaluate` computes the loss, "
+        "and Python's model loads the weights"));
+  }
+  if (returns_loss && name != trained.recipe) {
+    throw ConfigError(lockstep::str(weights, " does not say which program it belongs to, which ",
+                                    "recipe ", name, " needs; give a checkpoint of that recipe"));
+  }
+  if (returns_loss && arguments.image_size) {
+    throw ConfigError(lockstep::str("--image-size has no effect on recipe ", name,
+                                    ", whose program has been trained with images of one size; "
+                                    "remove it"));
   }
   recipes::RecipeChoices choices;
   if (name == trained.recipe) choices = recipes::choices_from(trained.choices);
@@ -162,8 +172,9 @@ void tell_of_missing_notes(const TrainedModel& model) {
     missing.emplace_back("the names of its classes");
     assumed.emplace_back("classes are named by their numbers");
   }
+  const bool has_images = !model.recipe.make_tensor_task;
   const std::string* const noted = model.note(kPreparationNote);
-  if (noted == nullptr) {
+  if (noted == nullptr && has_images) {
     missing.emplace_back("how its images are prepared");
     assumed.push_back("images are prepared as in this version of recipe " + model.recipe.name);
   }
@@ -221,12 +232,12 @@ void add_trained_options(CLI::App& command, TrainedArguments& to) {
   }
 }
 
-TrainedModel load_trained(const TrainedArguments& arguments, bool is_fused) {
+TrainedModel load_trained(const TrainedArguments& arguments, bool is_fused, bool takes_losses) {
   TrainedModel model;
   model.weights = weights_in(arguments.checkpoint).string();
   TrainedBy trained = trained_by(model.weights);
   place_checkpoint(model, trained.settings);
-  model.recipe = recipe_of(arguments, model.weights, trained);
+  model.recipe = recipe_of(arguments, model.weights, trained, takes_losses);
   if (model.recipe.name == trained.recipe) {
     model.settings = std::move(trained.settings);
     model.notes = std::move(trained.notes);
@@ -234,11 +245,17 @@ TrainedModel load_trained(const TrainedArguments& arguments, bool is_fused) {
   WeightsOfFile weights = load_weights_file(
       model.weights, arguments.no_average ? WeightsKind::kTrained : WeightsKind::kEvaluated);
   model.averaged = weights.averaged;
-  model.task =
-      output_task(model.recipe.make_task({.fused_kernels = is_fused && had_fused_kernels(model),
-                                          .num_classes = classes_in(weights.state)}),
-                  model.recipe.name);
-  torch::nn::Module& module = model.task->module();
+  if (model.recipe.make_tensor_task) {
+    model.loss_task = model.recipe.make_tensor_task({});
+  } else if (model.recipe.needs_program) {
+    model.loss_task = model.recipe.make_task({});
+  } else {
+    model.task =
+        output_task(model.recipe.make_task({.fused_kernels = is_fused && had_fused_kernels(model),
+                                            .num_classes = classes_in(weights.state)}),
+                    model.recipe.name);
+  }
+  torch::nn::Module& module = model.module();
   load_state_dict(module, weights.state);
   module.eval();
   model.classes = noted_classes(model);

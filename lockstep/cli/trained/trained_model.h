@@ -41,11 +41,14 @@ struct TrainedModel {
   ModelNotes notes;                             ///< the run's; empty if the weights have none
   std::vector<std::string> classes;  ///< names, in the order of the outputs; empty: unknown
   std::unique_ptr<OutputTask> task;  ///< with the weights, in eval mode, on the CPU
-  bool averaged = false;             ///< whether the parameters are averages (ema_decay)
+  /// Replaces `task` if the model computes its own loss (Recipe::needs_program).
+  std::unique_ptr<detail::TaskBase> loss_task{};
+  bool averaged = false;  ///< whether the parameters are averages (ema_decay)
 
   /// The text of a note or a setting; null if the weights have none of this name.
   const std::string* note(const std::string& name) const { return found_in(notes, name); }
   const std::string* setting(const std::string& name) const { return found_in(settings, name); }
+  torch::nn::Module& module() const { return task ? task->module() : loss_task->module(); }
   /// The task if it classifies images, otherwise null.
   ClassificationTask* classifier() const { return dynamic_cast<ClassificationTask*>(task.get()); }
   /// The name of a class, or its number if the names are unknown.
@@ -68,8 +71,10 @@ struct TrainedModel {
 /// the model's use the file lacks, such as the names of its classes.
 ///
 /// Throws ConfigError if there is no such checkpoint, if the recipe is unknown, and for choices
-/// that it does not offer; CheckpointError for a damaged file, and for weights of another network.
-TrainedModel load_trained(const TrainedArguments& arguments, bool is_fused);
+/// that it does not offer; unless `takes_losses`, also for a model that computes its own loss.
+/// Throws CheckpointError for a damaged file, and for weights of another network.
+TrainedModel load_trained(const TrainedArguments& arguments, bool is_fused,
+                          bool takes_losses = false);
 
 /// "run/checkpoints/step-00000060 (epoch 2, step 60)", or the name of a weights file.
 std::string checkpoint_text(const TrainedModel& model);

@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include <lockstep/program/graph/exported_graph.h>
+#include <lockstep/program/graph/saturated.h>
 
 namespace lockstep::program {
 
@@ -39,10 +39,7 @@ struct LOCKSTEP_API StoredTensor {
 /// The number of elements; the largest number if it does not fit.
 inline std::int64_t elements_of(const StoredTensor& tensor) {
   std::int64_t count = 1;
-  for (const std::int64_t size : tensor.sizes) {
-    if (__builtin_mul_overflow(count, size, &count))
-      return std::numeric_limits<std::int64_t>::max();
-  }
+  for (const std::int64_t size : tensor.sizes) count = saturated_product(count, size);
   return count;
 }
 

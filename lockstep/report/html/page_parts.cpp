@@ -117,8 +117,7 @@ std::string section(const std::string& id, const std::string& title, const std::
 }
 
 std::string style() {
-  return str("<style>\n", kLayout, theme(svg::kLight), "@media (prefers-color-scheme:dark){\n",
-             theme(svg::kDark), "}\n</style>\n");
+  return str("<style>\n", kLayout, svg::for_both_schemes(theme), "</style>\n");
 }
 
 }  // namespace lockstep::html

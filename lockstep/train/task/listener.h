@@ -96,7 +96,7 @@ struct LOCKSTEP_API RunInfo {
   std::vector<std::string> slow_precisions{};
   std::string device{};   ///< "cpu", "cuda"
   std::string dataset{};  ///< description of the training data
-  /// How the images were split at random into training and validation images, as text: a resumed
+  /// How the samples were split at random into training and validation samples, as text: a resumed
   /// run must have the same split. Empty: no random split, or unknown.
   std::string split{};
   bool fused_kernels = false;  ///< whether Lockstep's fused kernels replace LibTorch's

@@ -236,6 +236,14 @@ TEST(TableWays, RefusesWhatItCannotMeasure) {
        "bench table: --peer-workers must name each value once, got 1 twice in '1,0,1'"},
       {[](auto& to) { to.with_peers = true, to.peer_workers = "1025"; },
        "bench table: --peer-workers must be from 0 to 1024, got 1025"},
+      {[](auto& to) { to.with_peers = true, to.train.recipe = "program"; },
+       "bench table: --with-peers cannot be combined with recipe program, because PyTorch's "
+       "programs train only the recipes' own networks; remove --with-peers"},
+      {[](auto& to) {
+         to.with_peers = true, to.train.recipe = "classify";
+         to.train.of_recipe.program = "net.pt2";
+       },
+       "bench table: --with-peers cannot be combined with --program, because"},
       {[](auto& to) { to.epochs = 1'000'001; }, "--epochs must be from 1 to 1000000, got 1000001"},
       {[](auto& to) { to.rounds = 1001; }, "--rounds must be from 1 to 1000, got 1001"},
       {[](auto& to) { to.max_steps = 1'000'000'001; }, "--max-steps must be from 1 to 1000000000"},

@@ -296,7 +296,6 @@ TEST(TrainOptions, NameTheirRecipesAndDefaults) {
       (std::vector<std::string>{"mnist", "cifar10", "classify", "autoencoder", "resnet50-split"}));
   EXPECT_EQ(only_recipes(needs_program), "program only");
   EXPECT_EQ(only_recipes(evaluates_image_size), "classify and autoencoder only");
-  EXPECT_EQ(only_recipes(evaluates_folder), "classify and autoencoder only");
   EXPECT_EQ(only_recipes(has_models), "classify only");
   EXPECT_EQ(only_recipes(has_image_sizes), "classify, autoencoder and program only");
   EXPECT_EQ(only_recipes(splits_folder), "classify, autoencoder and program only");

@@ -209,7 +209,7 @@ TEST_F(TrainPack, ResumesOnTheSamePackOnly) {
   const ProgramResult changed = resume({"--resume", "--max-epochs", "3"});
   EXPECT_NE(changed.exit_code, 0);
   EXPECT_EQ(changed.error_lines(), 1) << changed.err;
-  EXPECT_THAT(changed.err, HasSubstr("was trained with another split of the images"));
+  EXPECT_THAT(changed.err, HasSubstr("was trained with another split of the samples"));
 }
 
 TEST_F(TrainPack, SkipsDamagedImagesOnRequest) {

@@ -162,11 +162,11 @@ TEST(TrainRanges, AreNamedWithTheirOption) {
       {[](auto& a) { a.strategy = "pipeline", a.micro_batches = 65537; },
        "--micro-batches must be from 1 to 65536, got 65537"},
       {[](auto& a) { a.strategy = "pipeline", a.micro_batches = 5, a.batch_size = 4; },
-       "--batch-size 4 gives each pipeline 4 images, fewer than --micro-batches 5"},
+       "--batch-size 4 gives each pipeline 4 samples, fewer than --micro-batches 5"},
       {[](auto& a) {
          a.strategy = "hybrid", a.nproc_per_node = 4, a.batch_size = 8, a.micro_batches = 5;
        },
-       "--batch-size 8 gives each pipeline 4 images, fewer than --micro-batches 5"},
+       "--batch-size 8 gives each pipeline 4 samples, fewer than --micro-batches 5"},
       {[](auto& a) { a.strategy = "dp", a.dp_loss = "each"; }, "--dp-loss must be one of "},
   };
   for (const Case& each : cases) {

@@ -324,10 +324,11 @@ TEST_F(EvaluateCommand, SaysInOneLineWhatIsWrong) {
 
 TEST_F(EvaluateCommand, RefusesPartsThatTheDataDoesNotHave) {
   train_net("mnist", {"--batch-size", "32"});
-  expect_one_error(use("evaluate", {"--split", "all"}), 2,
-                   "--split all is available only for classify, autoencoder and packs; use --split "
-                   "validation or train with mnist",
-                   "all of mnist");
+  expect_one_error(
+      use("evaluate", {"--split", "all"}), 2,
+      "--split all is available only for classify, autoencoder, program and packs; use --split "
+      "validation or train with mnist",
+      "all of mnist");
   expect_one_error(use("evaluate", {"--exif-transpose"}), 2,
                    "--exif-transpose has no effect on mnist", "EXIF of mnist");
   EXPECT_EQ(use("evaluate", {"--split", "train"}).exit_code, 0);

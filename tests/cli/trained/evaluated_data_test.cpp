@@ -149,11 +149,14 @@ TEST_F(EvaluatedDataTest, MayBeOtherImages) {
   EXPECT_EQ(load().split, "validation");
   EXPECT_FALSE(got_.whole);
 
-  // A folder with parts has a split of its own, for which no share is given.
-  arguments_.split.reset();
+  // A folder with parts has a split of its own, for which no share is given, and all images have
+  // none.
   model_.notes["validation_fraction"] = "0.25";
   load();
   EXPECT_EQ(got_.validation_fraction, 0.25);
+  arguments_.split.reset();
+  EXPECT_EQ(load().split, "all");
+  EXPECT_FALSE(got_.validation_fraction);
   others.write("train/cat/1.png", "");
   EXPECT_EQ(load().split, "validation");
   EXPECT_FALSE(got_.whole);
@@ -232,9 +235,10 @@ TEST_F(EvaluatedDataTest, NeedsWhatTheNotesShouldSay) {
 TEST_F(EvaluatedDataTest, HasAllImagesOnlyOfFoldersAndPacks) {
   become_mnist();
   arguments_.split = "all";
-  EXPECT_EQ(refusal<ConfigError>(),
-            "evaluate: --split all is available only for classify, autoencoder and packs; use "
-            "--split validation or train with mnist");
+  EXPECT_EQ(
+      refusal<ConfigError>(),
+      "evaluate: --split all is available only for classify, autoencoder, program and packs; use "
+      "--split validation or train with mnist");
   testing_support::write_colours(folder_, "photos", 4, 2);
   pack_images(load_image_folder(folder_ / "photos"), folder_ / "one.pack");
   arguments_.data = (folder_ / "one.pack").string();

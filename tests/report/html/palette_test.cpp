@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/core/strings.h>
+
 namespace lockstep::testing_support {
 namespace {
 
@@ -107,6 +109,17 @@ TEST(Palettes, AreMeasuredAsTheyAreSeen) {
   EXPECT_NEAR(contrast("#767676", "#ffffff"), 4.54, 0.01);
   EXPECT_GT(difference(kSights[0], "#bb6622", "#778811"), 30);
   EXPECT_LT(difference(kSights[2], "#bb6622", "#778811"), 15);
+}
+
+std::string ink_of(const svg::Palette& palette) { return str("text{fill:", palette.ink, "}\n"); }
+
+// A reader of SVG that knows no schemes has the first one.
+TEST(StyleSheet, HasTheColorsOfBothSchemes) {
+  EXPECT_EQ(
+      svg::style_sheet(".l{fill:none}", ink_of),
+      str("<style>\ntext{font:12px system-ui,sans-serif}.l{fill:none}\ntext{fill:", svg::kLight.ink,
+          "}\n@media (prefers-color-scheme:dark){\ntext{fill:", svg::kDark.ink,
+          "}\n}\n</style>\n"));
 }
 
 }  // namespace

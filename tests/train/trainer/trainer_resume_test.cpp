@@ -8,6 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/formats/safetensors.h>
@@ -133,7 +136,7 @@ TEST(TrainerResume, NamesEveryValueThatDiffers) {
                                   "weight_decay 0 (now 0.001)"));
 }
 
-TEST(TrainerResume, RefusesAnotherSplitOfTheImages) {
+TEST(TrainerResume, RefusesAnotherSplitOfTheSamples) {
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions run = options(3);
   run.max_steps = 2;
@@ -146,8 +149,8 @@ TEST(TrainerResume, RefusesAnotherSplitOfTheImages) {
     run.info.split = other;
     EXPECT_THAT(
         testing_support::message_of<CheckpointError>([&] { train(run); }),
-        ::testing::ContainsRegex("was trained with another split of the images.*; split the "
-                                 "images as before \\(RunInfo::split\\), or begin"));
+        ::testing::ContainsRegex("was trained with another split of the samples.*; split the "
+                                 "samples as before \\(RunInfo::split\\), or begin"));
   }
   const testing_support::CapturedLog log;
   run.info.split = "5";
@@ -518,6 +521,37 @@ TEST(TrainerResume, NamesAnOptionThatTheCheckpointDoesNotKnow) {
   train(run);
   ASSERT_EQ(log.lines().size(), 1U);
   EXPECT_THAT(log.lines()[0], ::testing::EndsWith("trained with recipe.depth unknown (now 7)"));
+}
+
+// With the weights of another network, only the options that differ say what to give.
+TEST(TrainerResume, NamesTheRecipeOptionsWithWhichAnotherNetworkWasTrained) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = 1;
+  run.info.recipe_options = {{"inputs", "x=images"}, {"program", "old.pt2"}};
+  train(run);
+  run.resume = true;
+  run.max_steps = 2;
+  const auto train_another = [&] {
+    const torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 10));
+    ClassificationTask task(net, ClassificationLoss::kCrossEntropy);
+    const ProcessGroup group = group_of_one();
+    Loader loader = train_loader(group);
+    Trainer(run, make_strategy("single", group)).fit(task, loader, [&] {
+      return test_loader(group);
+    });
+  };
+  run.info.recipe_options = {{"inputs", "x=images"}, {"program", "new.pt2"}};
+  EXPECT_THAT(testing_support::message_of<CheckpointError>(train_another),
+              ::testing::HasSubstr("was trained with program old.pt2 (now new.pt2); give the same "
+                                   "RunInfo::recipe_options[program] as before ("));
+  run.info.recipe_options = {{"inputs", "x=images"}, {"model", "small"}};
+  EXPECT_THAT(testing_support::message_of<CheckpointError>(train_another),
+              ::testing::HasSubstr(
+                  "was trained with model none (now small), program old.pt2 (now none); give "
+                  "the same RunInfo::recipe_options[model], "
+                  "RunInfo::recipe_options[program] as before ("));
 }
 
 }  // namespace

@@ -1,20 +1,20 @@
 // Whatever a trace cannot capture must be rejected with its location, and never become a constant
 // in the model.
-#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/csrc/jit/frontend/tracer.h>
-#include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include <lockstep/export/onnx_export.h>
 #include <tests/export/onnx_reader.h>
+#include <tests/export/refusals/user_net.h>
 
 namespace lockstep {
 namespace {
@@ -22,55 +22,13 @@ namespace {
 namespace nn = torch::nn;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing_support::TemporaryDirectory;
+using testing_support::UserNet;
+using testing_support::UserNetImpl;
 using torch::Tensor;
 
-// A convolution conv1 and a layer fc, with user code between and after them.
-class UserNetImpl : public nn::Module {
- public:
-  using Code = std::function<Tensor(UserNetImpl& net, const Tensor& features)>;
+class TraceRefusals : public testing_support::OnnxRefusals {};
 
-  explicit UserNetImpl(Code code) : code_(std::move(code)) {
-    conv1 = register_module("conv1", nn::Conv2d(1, 2, 3));
-    fc = register_module("fc", nn::Linear(8, 3));
-    scale = register_parameter("scale", torch::ones({1}));
-    counter = register_buffer("counter", torch::zeros({1}));
-  }
-  Tensor forward(const Tensor& x) { return code_(*this, conv1->forward(x)); }
-
-  nn::Conv2d conv1{nullptr};
-  nn::Linear fc{nullptr};
-  Tensor scale;
-  Tensor counter;
-
- private:
-  Code code_;
-};
-TORCH_MODULE(UserNet);
-
-class OnnxRefusals : public ::testing::Test {
- protected:
-  std::string refusal(UserNetImpl::Code code, const OnnxExportOptions& options = {}) {
-    torch::manual_seed(1);
-    UserNet net(std::move(code));
-    {
-      const torch::NoGradGuard no_grad;
-      net->fc->bias.zero_();
-      net->conv1->bias.zero_();
-    }
-    try {
-      export_onnx(net, {torch::rand({2, 1, 4, 4}) + 0.1}, folder / "net.onnx", options);
-    } catch (const ConfigError& error) {
-      EXPECT_FALSE(std::filesystem::exists(folder / "net.onnx"));
-      return error.what();
-    }
-    return "nothing was refused";
-  }
-
-  TemporaryDirectory folder;
-};
-
-TEST_F(OnnxRefusals, ABatchSizeInAView) {
+TEST_F(TraceRefusals, ABatchSizeInAView) {
   const UserNetImpl::Code code = [](UserNetImpl& net, const Tensor& x) {
     return net.fc(x.relu().view({x.size(0), -1}));
   };
@@ -83,7 +41,7 @@ TEST_F(OnnxRefusals, ABatchSizeInAView) {
   EXPECT_EQ(testing_support::read_model(folder / "net.onnx").sizes.at("output"), "batch,3");
 }
 
-TEST_F(OnnxRefusals, ABatchSizeThatFollowsNoLine) {
+TEST_F(TraceRefusals, ABatchSizeThatFollowsNoLine) {
   const auto message = refusal(
       [](UserNetImpl& net, const Tensor& x) {
         const std::int64_t rows = x.size(0) * x.size(0);
@@ -93,7 +51,7 @@ TEST_F(OnnxRefusals, ABatchSizeThatFollowsNoLine) {
   EXPECT_THAT(message, HasSubstr("aten::ones with 4"));
 }
 
-TEST_F(OnnxRefusals, AnAverageByTheBatchAsANumber) {
+TEST_F(TraceRefusals, AnAverageByTheBatchAsANumber) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 return net.fc(x.flatten(1)) / static_cast<double>(x.size(0));
               }),
@@ -101,7 +59,7 @@ TEST_F(OnnxRefusals, AnAverageByTheBatchAsANumber) {
 }
 
 // follow_batch() is only for sizes: a number used in arithmetic would be a constant in the model.
-TEST_F(OnnxRefusals, ANumberThatFollowsTheBatchInArithmetic) {
+TEST_F(TraceRefusals, ANumberThatFollowsTheBatchInArithmetic) {
   const std::vector<UserNetImpl::Code> codes = {
       [](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).div(x.size(0)); },
       [](UserNetImpl& net, const Tensor& x) {
@@ -118,7 +76,7 @@ TEST_F(OnnxRefusals, ANumberThatFollowsTheBatchInArithmetic) {
 }
 
 // No parameter is used between the attention and the division.
-TEST_F(OnnxRefusals, AnAverageByTheBatchBehindAttention) {
+TEST_F(TraceRefusals, AnAverageByTheBatchBehindAttention) {
   nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(4, 2));
   attention->eval();
   const auto message = [&](bool divides) -> std::string {
@@ -138,64 +96,7 @@ TEST_F(OnnxRefusals, AnAverageByTheBatchBehindAttention) {
   EXPECT_THAT(message(true), HasSubstr("aten::div with 2"));
 }
 
-TEST_F(OnnxRefusals, OverloadsWithOtherArguments) {
-  EXPECT_THAT(
-      refusal([](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).round(2); }),
-      AllOf(HasSubstr("aten::round"), HasSubstr("its form decimals")));
-  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
-                return net.fc(x.flatten(1)).norm(2, torch::kDouble);
-              }),
-              AllOf(HasSubstr("aten::norm"), HasSubstr("its form ScalarOpt_dtype")));
-}
-
-TEST_F(OnnxRefusals, NumbersThatChangeAnOperator) {
-  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
-                const Tensor y = net.fc(x.flatten(1));
-                return at::add(y > 0, y > 1, 0);
-              }),
-              AllOf(HasSubstr("aten::add"), HasSubstr("booleans times false")));
-  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
-                return at::hardtanh(net.fc(x.flatten(1)), std::nan(""), 1);
-              }),
-              AllOf(HasSubstr("aten::hardtanh"), HasSubstr("a limit that is not a number")));
-}
-
-// onnxruntime computes these in float64, and a product along the batch has no other form.
-TEST_F(OnnxRefusals, SumsAndProductsOfWholeNumbersInFloat64) {
-  struct Case {
-    std::function<Tensor(const Tensor& y)> code;
-    const char* message;
-  };
-  const std::vector<Case> cases = {
-      {[](const Tensor& y) { return at::einsum("bi->b", {y}); }, "a sum of whole numbers"},
-      {[](const Tensor& y) { return at::einsum("bi, bj -> bi", {y, y}); },
-       "a sum of whole numbers"},
-      {[](const Tensor& y) { return at::einsum("ii", {y.t().mm(y)}); }, "a sum of whole numbers"},
-      {[](const Tensor& y) { return at::einsum("bi,k", {y, y[0]}); }, "nothing was refused"},
-      {[](const Tensor& y) { return at::einsum("bi,bi->b", {y, y}); }, "nothing was refused"},
-      {[](const Tensor& y) { return y.prod(0); }, "a product of whole numbers"},
-      {[](const Tensor& y) { return y.prod(1); }, "nothing was refused"}};
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    EXPECT_THAT(refusal([&](UserNetImpl& net, const Tensor& x) {
-                  return cases[i].code(net.fc(x.flatten(1)).to(torch::kLong));
-                }),
-                HasSubstr(cases[i].message))
-        << i;
-    std::filesystem::remove(folder / "net.onnx");
-  }
-}
-
-TEST_F(OnnxRefusals, IndicesOfWindowsWithWidePadding) {
-  EXPECT_THAT(
-      refusal([](UserNetImpl&, const Tensor& x) {
-        const Tensor image = x.repeat({1, 1, 3, 3});
-        return std::get<1>(at::max_pool2d_with_indices(image, 2, 4, 0, 4, /*ceil_mode=*/true));
-      }),
-      AllOf(HasSubstr("aten::max_pool2d_with_indices"),
-            HasSubstr("indices of windows whose padding is as wide as the kernel")));
-}
-
-TEST_F(OnnxRefusals, AViewAsAnotherType) {
+TEST_F(TraceRefusals, AViewAsAnotherType) {
   EXPECT_EQ(
       refusal(
           [](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).view(torch::kInt); }),
@@ -204,7 +105,7 @@ TEST_F(OnnxRefusals, AViewAsAnotherType) {
       "operations");
 }
 
-TEST_F(OnnxRefusals, ARankThatChangesWithTheBatch) {
+TEST_F(TraceRefusals, ARankThatChangesWithTheBatch) {
   torch::manual_seed(1);
   UserNet net([](UserNetImpl& self, const Tensor& x) { return self.fc(x.flatten(1)).squeeze(); });
   try {
@@ -216,7 +117,7 @@ TEST_F(OnnxRefusals, ARankThatChangesWithTheBatch) {
   }
 }
 
-TEST_F(OnnxRefusals, AFixedEndBehindAllRecordedBatches) {
+TEST_F(TraceRefusals, AFixedEndBehindAllRecordedBatches) {
   EXPECT_THAT(
       refusal(
           [](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).slice(0, 0, 100); }),
@@ -231,7 +132,7 @@ TEST_F(OnnxRefusals, AFixedEndBehindAllRecordedBatches) {
               AllOf(HasSubstr("aten::slice"), HasSubstr("a fixed end, 2000000")));
 }
 
-TEST_F(OnnxRefusals, ABranchOnData) {
+TEST_F(TraceRefusals, ABranchOnData) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 const Tensor y = net.fc(x.flatten(1));
                 return y.sum().item<float>() > 0 ? y.relu() : y.sigmoid() * 2;
@@ -241,7 +142,7 @@ TEST_F(OnnxRefusals, ABranchOnData) {
 }
 
 // None of the runs takes the branch, so that only reading the value reveals it.
-TEST_F(OnnxRefusals, ABranchThatNoRunTakes) {
+TEST_F(TraceRefusals, ABranchThatNoRunTakes) {
   const UserNetImpl::Code code = [](UserNetImpl& net, const Tensor& x) {
     const Tensor y = net.fc(x.flatten(1));
     return y.abs().sum().item<float>() > 1e9 ? y.relu() : y;
@@ -252,14 +153,14 @@ TEST_F(OnnxRefusals, ABranchThatNoRunTakes) {
 }
 
 // A parameter's value is the same for all inputs.
-TEST_F(OnnxRefusals, NotTheReadOfAParameter) {
+TEST_F(TraceRefusals, NotTheReadOfAParameter) {
   EXPECT_EQ(refusal([](UserNetImpl& net, const Tensor& x) {
               return net.fc(x.flatten(1)) * net.scale.mul(2).item<float>();
             }),
             "nothing was refused");
 }
 
-TEST_F(OnnxRefusals, ANumberComputedFromData) {
+TEST_F(TraceRefusals, ANumberComputedFromData) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 const Tensor y = net.fc(x.flatten(1));
                 return y / y.abs().max().item<float>();
@@ -268,7 +169,7 @@ TEST_F(OnnxRefusals, ANumberComputedFromData) {
                     HasSubstr("after fc (parameter fc.weight)")));
 }
 
-TEST_F(OnnxRefusals, ATensorComputedOutsideOfLibTorch) {
+TEST_F(TraceRefusals, ATensorComputedOutsideOfLibTorch) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 const Tensor y = net.fc(x.flatten(1));
                 return y + torch::tensor({y[0][0].item<float>()});
@@ -276,7 +177,7 @@ TEST_F(OnnxRefusals, ATensorComputedOutsideOfLibTorch) {
               AllOf(HasSubstr("aten::add with a tensor [1]"), HasSubstr("after fc")));
 }
 
-TEST_F(OnnxRefusals, MemoryWrittenBehindTheTracersBack) {
+TEST_F(TraceRefusals, MemoryWrittenBehindTheTracersBack) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 Tensor y = net.fc(x.flatten(1)).clone();
                 auto* const values = y.data_ptr<float>();
@@ -305,7 +206,7 @@ SeenInputs seen(const Tensor& x) {
 }
 
 // Each run alone shows only what forward() does with its own inputs.
-TEST_F(OnnxRefusals, MemoryWrittenInSomeRunsOnly) {
+TEST_F(TraceRefusals, MemoryWrittenInSomeRunsOnly) {
   struct Case {
     std::string condition{};
     std::function<bool(const SeenInputs& inputs)> writes{};
@@ -343,7 +244,7 @@ TEST_F(OnnxRefusals, MemoryWrittenInSomeRunsOnly) {
   }
 }
 
-TEST_F(OnnxRefusals, MemoryWrittenBehindTheLastOperation) {
+TEST_F(TraceRefusals, MemoryWrittenBehindTheLastOperation) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 Tensor y = net.fc(x.flatten(1)).relu_();
                 y.data_ptr<float>()[0] -= 1;
@@ -354,7 +255,7 @@ TEST_F(OnnxRefusals, MemoryWrittenBehindTheLastOperation) {
 }
 
 // The tracer records the tensor as a constant, which is the same in all recordings.
-TEST_F(OnnxRefusals, ATensorThatEveryRunFills) {
+TEST_F(TraceRefusals, ATensorThatEveryRunFills) {
   Tensor mean = torch::zeros({1});
   EXPECT_THAT(refusal([mean](UserNetImpl& net, const Tensor& x) {
                 const Tensor y = net.fc(x.flatten(1));
@@ -365,7 +266,7 @@ TEST_F(OnnxRefusals, ATensorThatEveryRunFills) {
                     HasSubstr("in the result of aten::sub after fc (parameter fc.weight)")));
 }
 
-TEST_F(OnnxRefusals, AnOutputFromElsewhere) {
+TEST_F(TraceRefusals, AnOutputFromElsewhere) {
   std::vector<float> values(4, 1);
   EXPECT_THAT(refusal([&values](UserNetImpl&, const Tensor&) {
                 return torch::from_blob(values.data(), {2, 2});
@@ -373,7 +274,7 @@ TEST_F(OnnxRefusals, AnOutputFromElsewhere) {
               HasSubstr("is not computed from the inputs"));
 }
 
-TEST_F(OnnxRefusals, AWriteThroughAView) {
+TEST_F(TraceRefusals, AWriteThroughAView) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 Tensor y = net.fc(x.flatten(1));
                 y.slice(1, 0, 1).add_(1);
@@ -384,7 +285,7 @@ TEST_F(OnnxRefusals, AWriteThroughAView) {
 }
 
 // The parts of a tensor that chunk() and its like return share nothing with each other.
-TEST_F(OnnxRefusals, WritesToPartsOfATensor) {
+TEST_F(TraceRefusals, WritesToPartsOfATensor) {
   using Parts = std::function<std::vector<Tensor>(const Tensor& y)>;
   const std::vector<std::pair<const char*, Parts>> separate = {
       {"chunk", [](const Tensor& y) { return y.chunk(3, 1); }},
@@ -430,7 +331,7 @@ TEST_F(OnnxRefusals, WritesToPartsOfATensor) {
   }
 }
 
-TEST_F(OnnxRefusals, AWriteToABufferThatIsTakenBack) {
+TEST_F(TraceRefusals, AWriteToABufferThatIsTakenBack) {
   UserNet net([](UserNetImpl& self, const Tensor& x) {
     self.counter.add_(1);
     return self.fc(x.flatten(1)) * self.counter;
@@ -444,170 +345,12 @@ TEST_F(OnnxRefusals, AWriteToABufferThatIsTakenBack) {
   EXPECT_EQ(net->counter.item<float>(), 0);
 }
 
-TEST_F(OnnxRefusals, AllOperatorsWithoutALoweringAtOnce) {
-  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
-                const Tensor y = net.fc(x.digamma().flatten(1));
-                return at::polygamma(2, y.digamma());
-              }),
-              AllOf(HasSubstr("cannot export 2 operators"),
-                    HasSubstr("aten::digamma [after conv1 (parameter conv1.weight); after fc "
-                              "(parameter fc.weight)]"),
-                    HasSubstr("aten::polygamma [after fc (parameter fc.weight)]")));
-}
-
-// Operations on parameters alone make a parameter of another form.
-TEST_F(OnnxRefusals, AnOperatorWithAParameterOfAnotherForm) {
-  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
-                const Tensor sizes = net.fc->weight.t().abs().mean(0);
-                return at::igamma(net.fc(x.flatten(1)).abs(), sizes);
-              }),
-              HasSubstr("aten::igamma [after fc (parameter fc.weight)]"));
-}
-
-TEST_F(OnnxRefusals, RandomNumbers) {
-  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
-                return at::dropout(net.fc(x.flatten(1)), 0.5, /*train=*/true);
-              }),
-              HasSubstr("dropout is on"));
-  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
-                return net.fc(x.flatten(1)) + torch::rand({3});
-              }),
-              HasSubstr("aten::rand"));
-}
-
-TEST_F(OnnxRefusals, ATensorThatIsNoParameterAndRequiresAGradient) {
+TEST_F(TraceRefusals, ATensorThatIsNoParameterAndRequiresAGradient) {
   const Tensor hidden = torch::ones({3}, torch::requires_grad());
   EXPECT_THAT(refusal([hidden](UserNetImpl& net, const Tensor& x) {
                 return net.fc(x.flatten(1)) * hidden;
               }),
               HasSubstr("register_parameter()"));
-}
-
-// The statistics of a batch depend on all its samples.
-TEST_F(OnnxRefusals, NormalisationByTheBatchItself) {
-  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
-                return net.fc(at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false).flatten(1));
-              }),
-              AllOf(HasSubstr("aten::batch_norm"), HasSubstr("own statistics")));
-}
-
-// Each of these operators has a lowering, but not for such arguments; `x` is [2, 2, 2, 2].
-TEST_F(OnnxRefusals, ArgumentsWithoutALowering) {
-  struct Case {
-    const char* op;
-    const char* reason;
-    UserNetImpl::Code code{};
-    int opset = 20;
-  };
-  const Case cases[] = {
-      {"aten::rrelu", "the random slope of training cannot be exported",
-       [](UserNetImpl&, const Tensor& x) { return at::rrelu(x, 0.1, 0.3, /*training=*/true); }},
-      {"aten::avg_pool2d", "ceil_mode together with padding or divisor_override",
-       [](UserNetImpl&, const Tensor& x) {
-         return at::avg_pool2d(x.repeat({1, 1, 3, 3}), 4, 4, 1, /*ceil_mode=*/true);
-       }},
-      {"aten::avg_pool2d", "ceil_mode together with padding or divisor_override",
-       [](UserNetImpl&, const Tensor& x) {
-         return at::avg_pool2d(x.repeat({1, 1, 3, 3}), 4, 4, 0, /*ceil_mode=*/true, true, 3);
-       }},
-      {"aten::adaptive_max_pool2d", "its indices are used",
-       [](UserNetImpl&, const Tensor& x) {
-         return std::get<1>(at::adaptive_max_pool2d(x, {1, 1}));
-       }},
-      {"aten::scatter", "reduce is not lowered; use scatter_add()",
-       [](UserNetImpl&, const Tensor& x) {
-         const Tensor y = x.flatten(1);
-         return at::scatter(y, 1, y.argmax(1, /*keepdim=*/true), y, "add");
-       }},
-      {"aten::tensor_split", "parts that overlap",
-       [](UserNetImpl&, const Tensor& x) { return x.tensor_split(at::IntArrayRef({2, 1}), 3)[2]; }},
-      {"aten::col2im", "it needs opset 18 or newer",
-       [](UserNetImpl&, const Tensor& x) {
-         return at::col2im(x.flatten(2), {2, 2}, {1, 1}, {1, 1}, {0, 0}, {1, 1});
-       },
-       17},
-      {"aten::bitwise_and", "whole numbers need opset 18 or newer",
-       [](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).bitwise_and(3); }, 17},
-      {"aten::bitwise_not", "whole numbers need opset 18 or newer",
-       [](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).bitwise_not(); }, 17},
-      {"aten::pow", "a power of whole numbers needs a known exponent of at least 1",
-       [](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).pow(0); }},
-      {"aten::nan_to_num", "it is lowered for float and double",
-       [](UserNetImpl&, const Tensor& x) { return x.to(torch::kHalf).nan_to_num(); }},
-      {"aten::pixel_shuffle", "an input of 5 dimensions, expected 3 or 4",
-       [](UserNetImpl&, const Tensor& x) {
-         return at::pixel_shuffle(x.repeat({1, 2, 1, 1}).unsqueeze(1), 2);
-       }},
-      {"aten::pixel_unshuffle", "an input of 5 dimensions, expected 3 or 4",
-       [](UserNetImpl&, const Tensor& x) { return at::pixel_unshuffle(x.unsqueeze(1), 2); }},
-      {"aten::max_pool2d_with_indices", "an input without a batch dimension",
-       [](UserNetImpl&, const Tensor& x) {
-         return std::get<1>(at::max_pool2d_with_indices(x.flatten(0, 1), 2));
-       }},
-      {"aten::repeat_interleave", "repeats must be a number",
-       [](UserNetImpl&, const Tensor& x) {
-         return x.repeat_interleave(torch::tensor({1, 2}), /*dim=*/1);
-       }},
-      {"aten::scaled_dot_product_attention", "dropout_p must be 0, got 0.5",
-       [](UserNetImpl&, const Tensor& x) {
-         return at::scaled_dot_product_attention(x, x, x, {}, 0.5);
-       }},
-      {"aten::scaled_dot_product_attention", "enable_gqa",
-       [](UserNetImpl&, const Tensor& x) {
-         return at::scaled_dot_product_attention(x, x, x, {}, 0, /*is_causal=*/false, std::nullopt,
-                                                 /*enable_gqa=*/true);
-       }},
-      {"aten::batch_norm", "its running statistics are not buffers",
-       [](UserNetImpl&, const Tensor& x) {
-         const Tensor mean = x.mean({0, 2, 3});
-         return at::batch_norm(x, {}, {}, mean, mean.abs() + 1, false, 0.1, 1e-5, false);
-       }}};
-  for (const Case& each : cases) {
-    EXPECT_THAT(refusal(each.code, {.opset = each.opset}),
-                AllOf(HasSubstr(each.op), HasSubstr(each.reason)));
-  }
-}
-
-// An exported program notes the line of Python in the nodes of the trace.
-TEST_F(OnnxRefusals, NamesTheNotedLineOfPython) {
-  const std::string text = refusal([](UserNetImpl&, const Tensor& x) {
-    Tensor y = at::special_bessel_j0(x);
-    const auto& state = torch::jit::tracer::getTracingState();
-    if (state != nullptr && state->hasValue(y)) {
-      const std::string line = "net.py:12: x = f(x)";
-      state->getValue(y)->node()->setSourceRange(
-          torch::jit::SourceRange(std::make_shared<torch::jit::Source>(line), 0, line.size()));
-    }
-    return y;
-  });
-  EXPECT_THAT(text, HasSubstr("aten::special_bessel_j0 [after conv1 (parameter conv1.weight), "
-                              "net.py:12: x = f(x)]"));
-}
-
-// Arguments next to those have a lowering.
-TEST_F(OnnxRefusals, NotTheArgumentsNextToThose) {
-  const std::vector<std::pair<UserNetImpl::Code, int>> cases = {
-      {[](UserNetImpl&, const Tensor& x) { return at::rrelu(x, 0.1, 0.3); }, 20},
-      {[](UserNetImpl&, const Tensor& x) {
-         return at::avg_pool2d(x.repeat({1, 1, 3, 3}), 4, 4, 0, /*ceil_mode=*/true);
-       },
-       20},
-      {[](UserNetImpl&, const Tensor& x) {
-         return std::get<0>(at::adaptive_max_pool2d(x, {1, 1}));
-       },
-       20},
-      {[](UserNetImpl&, const Tensor& x) {
-         return at::col2im(x.flatten(2), {2, 2}, {1, 1}, {1, 1}, {0, 0}, {1, 1});
-       },
-       18},
-      {[](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).bitwise_and(3); }, 18},
-      {[](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).bitwise_not(); }, 18},
-      {[](UserNetImpl&, const Tensor& x) { return x.gt(0.1).bitwise_not(); }, 17},
-      {[](UserNetImpl&, const Tensor& x) { return x.to(torch::kInt).pow(1); }, 20}};
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    EXPECT_EQ(refusal(cases[i].first, {.opset = cases[i].second}), "nothing was refused") << i;
-    std::filesystem::remove(folder / "net.onnx");
-  }
 }
 
 }  // namespace
