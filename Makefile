@@ -141,6 +141,7 @@ layers: bootstrap
 	@python3 tools/check_exports.py
 	@python3 tools/check_namespaces.py
 	@python3 tools/check_format.py
+	@python3 tools/measure_house.py --check tools/house_limits.json
 
 # Both trees at the same time, so that a processor that one tree has no work for compiles the other.
 sanitizers: bootstrap

@@ -99,6 +99,12 @@ class MakefileTest(unittest.TestCase):
         for call in "20", "build/release/interrupted_loop", "build/release/program_steps", "1,2", "nets", "types", "large":
             self.assertNotEqual(self.make("test-exhaustive", PYTHON_STATUS="1", PYTHON_CALL=call)[0], 0)
 
+    def test_checks_the_layers_and_the_counts_with_limits(self):
+        self.assertEqual(self.make("-n", "layers")[0], 0)
+        for check in ("check_layers.py", "check_definitions.py", "check_exports.py", "check_namespaces.py", "check_format.py",
+                      "measure_house.py --check tools/house_limits.json"):
+            self.assertIn(f"python3 tools/{check}\n", self.output)
+
     def test_the_cuda_build_is_skipped_only_by_name(self):
         status, calls = self.make("cuda")
         self.assertEqual(status, 0)
