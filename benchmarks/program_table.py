@@ -2,13 +2,16 @@
 """Training steps of exported programs, alternating with eager Python on the same nets.
 
 Usage: program_table.py [--rounds 7] [--seconds 2] [--build build/release] [--only NAME] [--no-in-place]
-                        [--channels-last]
+                        [--channels-last] [--compile]
 
 Both sides have the same weights, inputs, LibTorch and number of threads. A step is zero_grad, forward, the mean square of
 the output, backward, and SGD with momentum: torch.optim.SGD with fused=True, the fastest that PyTorch has, against
 lockstep::Optimizer, which calls the same kernel over flat memory. The column "without optimizer" leaves both out.
 With --no-in-place the program writes each result to memory of its own (ProgramOptions::in_place). With --channels-last
-both sides have their images and weights in that format; nets without images are left out.
+both sides have their images and weights in that format; nets without images are left out. With --compile there is a third
+side, the net of torch.compile(), whose compilation is not counted; the loss, the optimizer and zero_grad stay as in eager.
+The column "prepared" is our side in a process that keeps freed memory, as ranks of `lockstep train` do, against an eager
+Python that does not.
 Figures are medians over the rounds of the median step in a round; a ratio is the median of the ratios of the rounds.
 """
 import inspect
@@ -100,6 +103,13 @@ def eager(net, inputs, seconds):
     return statistics.median(steps[WARM_UP:] or steps), statistics.median(passes[WARM_UP:] or passes)
 
 
+def our_step(options, folder, threads, words):
+    """Returns the milliseconds of a step, those without the optimizer, and the seconds of loading."""
+    ours = subprocess.run([options.build / "program_step", folder / "net.pt2", folder / "inputs.pt",
+                           str(options.seconds), str(threads), *words], capture_output=True, text=True, check=True)
+    return [float(word) for word in ours.stdout.split()]
+
+
 def measure(name, options, folder):
     title, make, draw, batch, threads = NETS[name]
     torch.set_num_threads(threads)
@@ -109,15 +119,23 @@ def measure(name, options, folder):
     words = ["no-in-place"] * options.no_in_place + ["channels-last"] * options.channels_last
     if options.channels_last:
         net, inputs = (each.to(memory_format=torch.channels_last) for each in (net, inputs))
+    compiled = torch.compile(net) if options.compile else None
     rows = []
     for _ in range(options.rounds):
-        ours = subprocess.run([options.build / "program_step", folder / "net.pt2", folder / "inputs.pt",
-                               str(options.seconds), str(threads), *words], capture_output=True, text=True, check=True)
-        rows.append(([float(word) for word in ours.stdout.split()], eager(net, inputs, options.seconds)))
+        rows.append({"ours": our_step(options, folder, threads, words),
+                     "prepared": our_step(options, folder, threads, [*words, "prepared"]),
+                     "eager": eager(net, inputs, options.seconds),
+                     "compiled": eager(compiled, inputs, options.seconds) if compiled else None})
     middle = lambda value: statistics.median(map(value, rows))  # noqa: E731
-    return (f"| {title}, {threads} thread{'s' if threads > 1 else ''} | {middle(lambda r: r[1][0]):.3f} ms | "
-            f"{middle(lambda r: r[0][0]):.3f} ms | {middle(lambda r: r[1][0] / r[0][0]):.2f} | "
-            f"{middle(lambda r: r[1][1] / r[0][1]):.2f} | {middle(lambda r: r[0][2]):.3f} s |")
+    faster = lambda peer, side, part=0: middle(lambda row: row[peer][part] / row[side][part])  # noqa: E731
+    cells = [f"{title}, {threads} thread{'s' if threads > 1 else ''}", f"{middle(lambda row: row['eager'][0]):.3f} ms",
+             f"{middle(lambda row: row['ours'][0]):.3f} ms", f"{faster('eager', 'ours'):.2f}",
+             f"{faster('eager', 'ours', 1):.2f}", f"{faster('eager', 'prepared'):.2f}",
+             f"{middle(lambda row: row['ours'][2]):.3f} s"]
+    if compiled:
+        cells += [f"{middle(lambda row: row['compiled'][0]):.3f} ms", f"{faster('compiled', 'ours'):.2f}",
+                  f"{faster('compiled', 'prepared'):.2f}"]
+    return f"| {' | '.join(cells)} |"
 
 
 def main():
@@ -125,10 +143,13 @@ def main():
     parser.add_argument("--only", choices=NETS)
     parser.add_argument("--no-in-place", action="store_true")
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     print(f"{machine()}, PyTorch {torch.__version__}, commit {commit()}\n")
-    print("| net | eager Python | program | times faster | without optimizer | loading |")
-    print("|---|---|---|---|---|---|")
+    heads = ["net", "eager Python", "program", "times faster", "without optimizer", "prepared", "loading"]
+    if options.compile:
+        heads += ["torch.compile", "times faster than that", "prepared"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     with tempfile.TemporaryDirectory() as folder:
         for name in [options.only] if options.only else NETS:
             if options.channels_last and name not in WITH_IMAGES:

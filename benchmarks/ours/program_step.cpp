@@ -1,9 +1,10 @@
 // Measures a training step of an exported program, for program_table.py.
 //
-// Usage: program_step NET.pt2 INPUTS.pt SECONDS THREADS [no-in-place] [channels-last]
+// Usage: program_step NET.pt2 INPUTS.pt SECONDS THREADS [no-in-place] [channels-last] [prepared]
 //
 // INPUTS.pt has the arguments by their names. The loss is the mean square of the first output. A
-// step is zero_grad, forward, backward and SGD with momentum. Prints the median milliseconds of a
+// step is zero_grad, forward, backward and SGD with momentum. With `prepared` the process is a rank
+// as `lockstep train` prepares it, which keeps freed memory. Prints the median milliseconds of a
 // step, the same without the optimizer, and the seconds of loading.
 #include <torch/types.h>
 
@@ -18,6 +19,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/launch/rank_setup.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/program/program.h>
 #include <lockstep/train/checkpoints/state_dict_file.h>
@@ -31,22 +33,31 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-lockstep::ProgramOptions options_of(const std::vector<std::string>& words) {
-  lockstep::ProgramOptions options;
+struct Choices {
+  lockstep::ProgramOptions program{};
+  bool is_prepared = false;
+};
+
+Choices choices_of(const std::vector<std::string>& words) {
+  Choices choices;
   for (const std::string& word : words) {
-    if (word != "no-in-place" && word != "channels-last") {
+    if (word != "no-in-place" && word != "channels-last" && word != "prepared") {
       throw lockstep::ConfigError("unknown option '" + word + "'");
     }
-    options.in_place &= word != "no-in-place";
-    options.channels_last |= word == "channels-last";
+    choices.program.in_place &= word != "no-in-place";
+    choices.program.channels_last |= word == "channels-last";
+    choices.is_prepared |= word == "prepared";
   }
-  return options;
+  return choices;
 }
 
 void run(int argc, char** argv) {
-  at::set_num_threads(std::atoi(argv[4]));
+  const Choices choices = choices_of({argv + 5, argv + argc});
+  const int threads = std::atoi(argv[4]);
+  if (choices.is_prepared) lockstep::launch::prepare_rank(0, 1, threads);
+  at::set_num_threads(threads);
   const auto begin = lockstep::Clock::now();
-  lockstep::Program net(argv[1], options_of({argv + 5, argv + argc}));
+  lockstep::Program net(argv[1], choices.program);
   const double loading = lockstep::seconds_since(begin);
   lockstep::NamedInputs inputs;
   for (const auto& [name, tensor] : lockstep::load_state_dict_file(argv[2])) inputs[name] = tensor;
@@ -72,7 +83,7 @@ int main(int argc, char** argv) {
   if (argc < 5) {
     std::fprintf(stderr,
                  "usage: program_step NET.pt2 INPUTS.pt SECONDS THREADS [no-in-place] "
-                 "[channels-last]\n");
+                 "[channels-last] [prepared]\n");
     return 2;
   }
   try {
