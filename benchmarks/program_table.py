@@ -125,14 +125,14 @@ def measure(name, options, folder):
         rows.append({"ours": our_step(options, folder, threads, words),
                      "prepared": our_step(options, folder, threads, [*words, "prepared"]),
                      "eager": eager(net, inputs, options.seconds),
-                     "compiled": eager(compiled, inputs, options.seconds) if compiled else None})
+                     "compiled": eager(compiled, inputs, options.seconds) if compiled is not None else None})
     middle = lambda value: statistics.median(map(value, rows))  # noqa: E731
     faster = lambda peer, side, part=0: middle(lambda row: row[peer][part] / row[side][part])  # noqa: E731
     cells = [f"{title}, {threads} thread{'s' if threads > 1 else ''}", f"{middle(lambda row: row['eager'][0]):.3f} ms",
              f"{middle(lambda row: row['ours'][0]):.3f} ms", f"{faster('eager', 'ours'):.2f}",
              f"{faster('eager', 'ours', 1):.2f}", f"{faster('eager', 'prepared'):.2f}",
              f"{middle(lambda row: row['ours'][2]):.3f} s"]
-    if compiled:
+    if compiled is not None:
         cells += [f"{middle(lambda row: row['compiled'][0]):.3f} ms", f"{faster('compiled', 'ours'):.2f}",
                   f"{faster('compiled', 'prepared'):.2f}"]
     return f"| {' | '.join(cells)} |"
